@@ -1,0 +1,70 @@
+"""A real Kafka broker: one node, KRaft, on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from . import paths
+from .ports import LOOPBACK
+from .process import Process, ProcessError, port_open
+
+_HEAP = ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"]
+
+
+def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 60) -> Process:
+    """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it accepts connections.
+
+    ``folder`` may hold the data of an earlier broker: then that one goes on.
+    """
+    jars = paths.require(paths.KAFKA_JARS, "Kafka")
+    folder.mkdir(parents=True, exist_ok=True)
+    properties = folder / "server.properties"
+    properties.write_text(_properties(folder / "data", port, controller_port))
+    java = ["java", *_HEAP, f"-Dlog4j2.configurationFile={_log4j(folder)}", "-cp", f"{jars}/*"]
+    if not (folder / "data" / "meta.properties").exists():
+        _format_storage(java, properties)
+    broker = Process("kafka", [*java, "kafka.Kafka", str(properties)], folder / "kafka.log")
+    return broker.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
+
+
+def _format_storage(java: list[str], properties: Path) -> None:
+    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    argv = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError as error:
+        raise ProcessError("kafka: java is not installed; run `make setup`") from error
+    except subprocess.CalledProcessError as error:
+        raise ProcessError(f"kafka: cannot format its storage:\n{error.stdout}{error.stderr}") from error
+
+
+def _properties(data: Path, port: int, controller_port: int) -> str:
+    return f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{LOOPBACK}:{controller_port}
+listeners=PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}
+advertised.listeners=PLAINTEXT://{LOOPBACK}:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def _log4j(folder: Path) -> Path:
+    """Warnings to standard output, where the process's log takes them."""
+    path = folder / "log4j2.xml"
+    path.write_text("""\
+<Configuration status="WARN">
+  <Appenders><Console name="out" target="SYSTEM_OUT"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
+  <Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+""")
+    return path

@@ -1,0 +1,28 @@
+"""Where set-up has put what is not Python: jars, the plugin, the endpoint's binary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: The checkout, or the folder that holds the installed package.
+ROOT = Path(__file__).resolve().parents[2]
+#: What ``make setup`` builds and fetches.
+BUILD = Path(os.environ.get("SMARTCACHE_BUILD", ROOT / "build"))
+
+KAFKA_JARS = BUILD / "jars" / "kafka"
+SPARK_JARS = BUILD / "jars" / "spark"
+#: XRootD appends its major version to the name that a configuration gives: this is libXrdPfcSmartCache-5.so there.
+PLUGIN = BUILD / "plugin" / "libXrdPfcSmartCache.so"
+ENDPOINT = BUILD / "bin" / "smartcache-endpoint"
+
+
+class MissingPart(Exception):
+    """Something that set-up provides is not there; the text says what and how to get it."""
+
+
+def require(path: Path, what: str) -> Path:
+    """``path`` if it exists, else :class:`MissingPart`."""
+    if not path.exists():
+        raise MissingPart(f"{what} is missing: {path} does not exist; run `make setup`")
+    return path
