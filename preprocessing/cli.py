@@ -1,0 +1,133 @@
+"""The commands ``smartcache stream`` and ``smartcache build-dataset``."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from smartcache.config import Config, ConfigError, load
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="The site's configuration, laid over the defaults; else the file that $SMARTCACHE_CONFIG names.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the one command line."""
+    app.command("stream")(stream)
+    app.command("build-dataset")(build_dataset)
+
+
+def stream(
+    config: ConfigFile = None,
+    metrics: Annotated[Path | None, typer.Option(help="Prometheus text file for node_exporter, rewritten with each batch.")] = None,
+) -> None:
+    """Turn the records on Kafka into the access table, one row per open of a file, until stopped.
+
+    Each client open is joined with the plugin's answer and with pfc's own counts. A row appears once all three are there, or [streaming]
+    join_grace_s after the client's close. Records that cannot be read go to [streaming] quarantine with the reason. Stop it with SIGTERM or
+    Ctrl-C; started again it goes on where it was, without loss or duplicates. One process per checkpoint.
+    """
+    settings = _load(config)
+    stop = threading.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda *_: stop.set())
+    from .streaming import Stream, StreamError
+
+    work = Stream(settings)
+    try:
+        work.start()
+        while not stop.is_set() and not work.ready():
+            stop.wait(0.2)
+        if not stop.is_set():
+            print(f"ready: {settings.kafka.bootstrap} -> {settings.streaming.table}", flush=True)
+        while not stop.wait(settings.streaming.trigger_s):
+            work.check()
+            if metrics is not None:
+                _replace(metrics, work.counters.prometheus())
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except Exception as error:
+        # A signal to the process group ends Spark's JVM too: what it says then is no failure.
+        if not stop.is_set():
+            _fail(str(error) if isinstance(error, StreamError) else f"stream: {type(error).__name__}: {_first_line(error)}", 1)
+    finally:
+        with contextlib.suppress(Exception):
+            work.stop()
+    if metrics is not None:
+        _replace(metrics, work.counters.prometheus())
+    print(f"stopped: {work.counters.line()}", file=sys.stderr)
+
+
+def build_dataset(
+    output: Annotated[str, typer.Option(help="Folder for the training set, on any Hadoop file system; must be new or hold an earlier one.")],
+    config: ConfigFile = None,
+    cache: Annotated[list[str] | None, typer.Option(help="Only this cache (HOST:PORT); may be given more than once. Default: all.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Opens from here on: 2026-05-01, 2026-05-01T06:00:00Z or Unix seconds.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Opens before this; also where watching ends. Default: the last open.")] = None,
+) -> None:
+    """Make a training set from the access table: features, time to the next open, split by time.
+
+    Features come from the C++ core, replayed over the opens of each cache in the order of time, as the plugin computed them. Opens whose file was
+    not seen again before the window's end are marked as censored. The same table, window and configuration give the same bytes;
+    manifest.json holds what is needed to make it again.
+    """
+    settings = _load(config)
+    try:
+        from .dataset import DatasetError, Request, build, moment_us
+
+        request = Request(output, tuple(cache or ()), moment_us(start, "--from"), moment_us(end, "--to"))
+    except ValueError as error:
+        _fail(str(error), 2)
+    from rich.console import Console
+
+    from .session import spark_session
+
+    try:
+        with Console(stderr=True).status("starting Spark") as status:
+            spark = spark_session(settings, "smartcache-build-dataset")
+            try:
+                manifest = build(spark, settings, request, lambda text: status.update(text))
+            finally:
+                spark.stop()
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except DatasetError as error:
+        _fail(str(error), 1)
+    splits = ", ".join(f"{count} {name}" for name, count in manifest["splits"].items())
+    print(f"{output}: {manifest['rows']} rows ({splits}), SHA-256 {manifest['sha256'][:16]}…")
+
+
+def _load(path: Path | None) -> Config:
+    try:
+        return load(path)
+    except ConfigError as error:
+        _fail(str(error), 2)
+
+
+def _fail(text: str, status: int) -> NoReturn:
+    print(text, file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Never half a file, for whoever reads it just now."""
+    draft = path.with_name(f"{path.name}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), "no reason given")
+
+
+if __name__ == "__main__":
+    main = typer.Typer(no_args_is_help=True, add_completion=False)
+    register(main)
+    main()

@@ -1,0 +1,263 @@
+"""Which decision and which pfc record belong to a client's open: the join, for one file at one cache, without Spark.
+
+An **open** (f-stream record) is what a row is made from. Its times are windows, typically 10 s wide: the client opened somewhere in
+``open_lo_us..open_hi_us``. A **decision** has the exact microsecond; it is the open's where
+
+    open_lo_us - 1 s <= t_us <= min(open_hi_us, close_hi_us) + 1 s
+
+A **pfc record** is one life of pfc's File object. It begins with the open that created it (clocks of 1 s) and ends with the last client, so it
+is that first open's where
+
+    open_lo_us - 1 s <= attach_us <= min(open_hi_us, close_hi_us) + 1 s  and  detach_us >= close_lo_us - 1 s
+    and, where the decision is known,  t_us - 1 s <= attach_us <= t_us + 5 s
+
+(a decision comes just before the File object). Each record is used once; opens take in the order of their windows, then of the server's file
+ids, so of clients that overlap the first one gets both. Nothing is settled before the row is written: with each new record all open questions
+are matched anew, so the order of arrival does not matter.
+
+A row is written once both were found, or once the open's record is ``grace_ms`` old. An open that was answered bypass has no pfc record: it does
+not wait for one. What belongs to no open is dropped ``watermark_ms`` after it came, and counted. Record ids are remembered as long, so a
+duplicate that comes later than that makes a second row.
+
+All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+OPEN, DECISION, PFC = "open", "decision", "pfc"
+
+SECOND_US = 1_000_000
+#: How far apart two clocks of the same server may be: pfc's has a resolution of 1 s.
+SLACK_US = SECOND_US
+#: pfc attaches this long after the decision at most.
+ATTACH_AFTER_DECISION_US = 5 * SECOND_US
+
+Record = dict[str, Any]
+Namer = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long the join waits, in milliseconds of processing time."""
+
+    grace_ms: int
+    watermark_ms: int
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A record that is not in the table yet, and when it came."""
+
+    arrived_ms: int
+    record: Record
+
+
+@dataclass(slots=True)
+class State:
+    """What is remembered of one file at one cache between batches."""
+
+    opens: list[Waiting] = field(default_factory=list)
+    decisions: list[Waiting] = field(default_factory=list)
+    pfcs: list[Waiting] = field(default_factory=list)
+    #: Ids of records that are used or dropped, and until when they are remembered.
+    seen: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not (self.opens or self.decisions or self.pfcs or self.seen)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON value, for the state store."""
+        return {
+            "v": 1,
+            **{
+                name: [[each.arrived_ms, each.record] for each in getattr(self, name)]
+                for name in ("opens", "decisions", "pfcs")
+                if getattr(self, name)
+            },
+            "seen": self.seen,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> State:
+        """Back from :meth:`to_json`."""
+        state = cls(seen=value["seen"])
+        for name in ("opens", "decisions", "pfcs"):
+            setattr(state, name, [Waiting(arrived, record) for arrived, record in value.get(name, [])])
+        return state
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one step of the join gave."""
+
+    rows: list[Record] = field(default_factory=list)
+    #: duplicates, unmatched_decisions, unmatched_pfcs: how many records ended so.
+    dropped: dict[str, int] = field(default_factory=dict)
+    #: When the next thing happens by itself; None: never.
+    wake_ms: int | None = None
+
+    def drop(self, what: str) -> None:
+        """Count one."""
+        self.dropped[what] = self.dropped.get(what, 0) + 1
+
+
+def advance(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, times: Times, dataset_of: Namer) -> Outcome:
+    """Take new records (kind and record) into ``state``, which is changed, and give what is due at ``now_ms``."""
+    outcome = Outcome()
+    _take(state, incoming, now_ms, outcome)
+    _write_due(state, now_ms, times, dataset_of, outcome)
+    state.decisions = _expire(state.decisions, "unmatched_decisions", state, now_ms, times, outcome)
+    state.pfcs = _expire(state.pfcs, "unmatched_pfcs", state, now_ms, times, outcome)
+    if any(until <= now_ms for until in state.seen.values()):
+        state.seen = {record_id: until for record_id, until in state.seen.items() if until > now_ms}
+    outcome.wake_ms = _wake(state, times)
+    return outcome
+
+
+def match(opens: list[Record], decisions: list[Record], pfcs: list[Record]) -> list[tuple[Record | None, Record | None]]:
+    """For each of ``opens`` its decision and its pfc record, as far as they are among the given ones."""
+    order = sorted(range(len(opens)), key=lambda index: _open_order(opens[index]))
+    found_decision: dict[int, Record] = {}
+    for decision in sorted(decisions, key=lambda each: (each["t_us"], each["record_id"])):
+        for index in order:
+            if index not in found_decision and _decides(decision, opens[index]):
+                found_decision[index] = decision
+                break
+    found_pfc: dict[int, Record] = {}
+    for pfc in sorted(pfcs, key=lambda each: (each["attach_us"], each["detach_us"], each["record_id"])):
+        candidates = [index for index in order if index not in found_pfc and _lives(pfc, opens[index], found_decision.get(index))]
+        if candidates:
+            found_pfc[min(candidates, key=lambda index: _distance(pfc, found_decision.get(index)))] = pfc
+    return [(found_decision.get(index), found_pfc.get(index)) for index in range(len(opens))]
+
+
+def access_row(opened: Record, decision: Record | None, pfc: Record | None, dataset: str) -> Record:
+    """The row of the access table, by column name."""
+    lo, hi = opened["open_lo_us"], opened["open_hi_us"]
+    open_us = lo
+    if decision is not None:
+        open_us = decision["t_us"]
+    elif pfc is not None and lo <= pfc["attach_us"] <= hi:
+        open_us = pfc["attach_us"]
+    size = opened.get("size")
+    if (size is None or size < 0) and pfc is not None:
+        size = pfc.get("size")
+    read = None if opened.get("b_read") is None else opened["b_read"] + (opened.get("b_readv") or 0)
+    row: Record = {
+        "open_id": opened["record_id"],
+        "open_us": open_us,
+        "close_us": opened.get("close_hi_us"),
+        "lfn": opened["lfn"],
+        "dataset": dataset,
+        "size": size,
+        "b_read": read,
+        **{name: None if pfc is None else pfc.get(name) for name in ("b_hit", "b_miss", "b_bypass")},
+        "pfc_id": None if pfc is None else pfc["record_id"],
+        **{name: opened.get(name) for name in ("user", "client_host", "app")},
+        "cache": opened["cache"],
+        "day": datetime.fromtimestamp(open_us / SECOND_US, UTC).date(),
+    }
+    taken = decision or {}
+    row |= {name: taken.get(name) for name in ("answer", "reason", "model", "t_us", "on_disk")}
+    row |= {name: None if taken.get(name) is None else float(taken[name]) for name in ("score", "probability", "fill")}
+    row |= {"known_size": taken.get("size"), "decision_id": taken.get("record_id")}
+    if _bypassed(decision):
+        row |= {"b_hit": 0, "b_miss": 0, "b_bypass": read}
+    return row
+
+
+def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, outcome: Outcome) -> None:
+    places = {OPEN: state.opens, DECISION: state.decisions, PFC: state.pfcs}
+    known = {each.record["record_id"] for place in places.values() for each in place}
+    for kind, record in incoming:
+        record_id = record["record_id"]
+        if record_id in known or state.seen.get(record_id, 0) > now_ms:
+            outcome.drop("duplicates")
+            continue
+        known.add(record_id)
+        places[kind].append(Waiting(now_ms, record))
+
+
+def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outcome: Outcome) -> None:
+    if not state.opens:
+        return
+    matches = match(
+        [each.record for each in state.opens], [each.record for each in state.decisions], [each.record for each in state.pfcs]
+    )
+    used: set[str] = set()
+    for waiting, (decision, pfc) in zip(state.opens, matches, strict=True):
+        complete = decision is not None and (pfc is not None or _bypassed(decision))
+        if not complete and now_ms < waiting.arrived_ms + times.grace_ms:
+            continue
+        opened = waiting.record
+        outcome.rows.append(access_row(opened, decision, pfc, dataset_of(opened["lfn"])))
+        used.update(each["record_id"] for each in (opened, decision, pfc) if each is not None)
+    if used:
+        for name in ("opens", "decisions", "pfcs"):
+            setattr(state, name, [each for each in getattr(state, name) if each.record["record_id"] not in used])
+        state.seen.update(dict.fromkeys(sorted(used), now_ms + times.watermark_ms))
+        outcome.rows.sort(key=lambda row: (row["open_us"], row["open_id"]))
+
+
+def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times: Times, outcome: Outcome) -> list[Waiting]:
+    kept = []
+    for each in waiting:
+        if now_ms < each.arrived_ms + times.watermark_ms:
+            kept.append(each)
+        else:
+            outcome.drop(what)
+            state.seen[each.record["record_id"]] = now_ms + times.watermark_ms
+    return kept
+
+
+def _wake(state: State, times: Times) -> int | None:
+    moments = [each.arrived_ms + times.grace_ms for each in state.opens]
+    moments += [each.arrived_ms + times.watermark_ms for each in (*state.decisions, *state.pfcs)]
+    if state.seen:
+        # Once, for all that is remembered: forgetting is in no hurry.
+        moments.append(max(state.seen.values()))
+    return min(moments, default=None)
+
+
+def _decides(decision: Record, opened: Record) -> bool:
+    return bool(opened["open_lo_us"] - SLACK_US <= decision["t_us"] <= _latest_open(opened) + SLACK_US)
+
+
+def _lives(pfc: Record, opened: Record, decision: Record | None) -> bool:
+    if _bypassed(decision):
+        return False
+    attach: int = pfc["attach_us"]
+    if not opened["open_lo_us"] - SLACK_US <= attach <= _latest_open(opened) + SLACK_US:
+        return False
+    closed = opened.get("close_lo_us")
+    if closed is not None and pfc["detach_us"] < closed - SLACK_US:
+        return False
+    return decision is None or bool(decision["t_us"] - SLACK_US <= attach <= decision["t_us"] + ATTACH_AFTER_DECISION_US)
+
+
+def _distance(pfc: Record, decision: Record | None) -> int:
+    """How badly they fit; an open with a decision is preferred, as Decide is asked where the File object begins."""
+    return 2 * ATTACH_AFTER_DECISION_US if decision is None else abs(pfc["attach_us"] - decision["t_us"])
+
+
+def _latest_open(opened: Record) -> int:
+    closed = opened.get("close_hi_us")
+    return int(opened["open_hi_us"] if closed is None else min(opened["open_hi_us"], closed))
+
+
+def _bypassed(decision: Record | None) -> bool:
+    return decision is not None and decision["answer"] == "bypass"
+
+
+def _open_order(opened: Record) -> tuple[int, int, int, str]:
+    """First opened first: by window, then by the file id at the end of the record id, which the server counts up."""
+    record_id = opened["record_id"]
+    file_id = record_id.rpartition("/")[2]
+    return opened["open_hi_us"], opened["open_lo_us"], int(file_id) if file_id.isdecimal() else 0, record_id

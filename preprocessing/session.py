@@ -1,0 +1,71 @@
+"""The one way to a SparkSession: from the configuration, quiet, on loopback where the master is local."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smartcache.config import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from smartcache.config import Config
+
+_LOG = Path(__file__).with_name("log4j2.properties")
+
+
+def spark_session(config: Config, app: str, *, kafka: bool = False) -> SparkSession:
+    """Start (or get) the session that [spark] describes; `kafka`: with the connector's jars.
+
+    Under ``spark-submit`` the master, the deploy mode and the log settings stay what the user gave. :class:`ConfigError` where
+    [spark] jars_dir holds no jars.
+    """
+    local = config.spark.master.startswith("local")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = _settings(config)
+    if kafka and config.spark.jars_dir:
+        settings["spark.jars"] = ",".join(connector_jars(config.spark.jars_dir))
+    if not submitted:
+        settings["spark.master"] = config.spark.master
+        options = [f"-Dlog4j2.configurationFile={_LOG.as_uri()}"]
+        if local:
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            # Micro-batches of a site are small: the collector and the compiler threads of a big heap cost more than the work.
+            options.append("-XX:+UseSerialGC")
+        settings["spark.driver.extraJavaOptions"] = " ".join(options)
+
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def connector_jars(folder: str) -> list[str]:
+    """The jars in [spark] jars_dir; :class:`ConfigError` where there are none."""
+    jars = sorted(str(path) for path in Path(folder).glob("*.jar"))
+    if not jars:
+        raise ConfigError(
+            f"[spark] jars_dir: {folder!r} holds no jars; run `make setup`, or leave it empty where Spark has the Kafka connector itself"
+        )
+    return jars
+
+
+def _settings(config: Config) -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(config.spark.shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        # Commit what changed, not a snapshot.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }

@@ -1,0 +1,265 @@
+"""``smartcache stream``: three Kafka topics become the access table, what is malformed goes to the quarantine.
+
+Two queries in one session, each with a checkpoint of its own:
+
+- **access**: Kafka, parse, group by cache and LFN, :mod:`.join` with RocksDB state and processing-time timers (they fire without new data),
+  Parquet. Exactly once: the sink's file list and the state belong to the same batch, so after a crash the batch is repeated as it was, its clock
+  included.
+- **quarantine**: Kafka, parse, keep what is malformed with the reason, Parquet partitioned by day.
+
+What is dropped is counted in the query's own metrics (`observe`), which :class:`Counters` sums up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .access import COLUMNS, PARTITIONS, access_schema
+from .core import core_toml, namer
+from .join import State, Times, advance
+from .records import parsed, topics
+from .session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from smartcache.config import Config
+
+#: Malformed records are rare and nobody waits for them.
+QUARANTINE_TRIGGERS = 5
+_DROPPED = ("duplicates", "unmatched_decisions", "unmatched_pfcs")
+
+
+class StreamError(Exception):
+    """A query ended by itself; the text says which and why."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the access query has done since it was started, from its progress reports."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("batches", "rows", *_DROPPED), 0))
+    batch_ms: int = 0
+    state_rows: int = 0
+    _last: int = -1
+
+    def update(self, query: StreamingQuery) -> None:
+        """Take in the batches since the last call (Spark keeps the last 100)."""
+        for progress in query.recentProgress:
+            if progress.batchId <= self._last or "addBatch" not in progress.durationMs:
+                continue
+            self._last = progress.batchId
+            self.counts["batches"] += 1
+            self.batch_ms = progress.batchDuration
+            self.state_rows = sum(operator.numRowsTotal for operator in progress.stateOperators)
+            observed = progress.observedMetrics.get("join")
+            for name, value in observed.asDict().items() if observed else ():
+                self.counts[name] += value or 0
+
+    def line(self) -> str:
+        """For a person."""
+        return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in self.counts.items())
+
+    def prometheus(self) -> str:
+        """For node_exporter's textfile collector."""
+        lines = []
+        for name, value in self.counts.items():
+            lines += [f"# TYPE smartcache_stream_{name}_total counter", f"smartcache_stream_{name}_total {value}"]
+        gauges = {"batch_duration_seconds": self.batch_ms / 1000, "state_rows": self.state_rows}
+        for name, gauge in gauges.items():
+            lines += [f"# TYPE smartcache_stream_{name} gauge", f"smartcache_stream_{name} {gauge}"]
+        return "\n".join(lines) + "\n"
+
+
+class Stream:
+    """Both queries. Use as a context manager: leaving it stops them and the session."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.counters = Counters()
+        self._spark: SparkSession | None = None
+        self._queries: list[StreamingQuery] = []
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start session and queries; returns when both are set up, the first batch may still run."""
+        self._spark = spark_session(self.config, "smartcache-stream", kafka=True)
+        for table in (self.config.streaming.table, self.config.streaming.quarantine):
+            _make_folder(self._spark, table)
+        self._queries = [start_access(self._spark, self.config), start_quarantine(self._spark, self.config)]
+
+    def ready(self) -> bool:
+        """Whether both run: the access query has done a batch, the quarantine query has found Kafka. :class:`StreamError` where one ended."""
+        self.check()
+        access, quarantine = self._queries
+        return access.lastProgress is not None and "nitializing" not in quarantine.status["message"]
+
+    def check(self) -> None:
+        """Bring the counters up to date; :class:`StreamError` where a query ended by itself."""
+        for query in self._queries:
+            if not query.isActive:
+                raise StreamError(f"the {query.name} query ended: {_last_line(query.exception())}")
+        self.counters.update(self._queries[0])
+
+    def wait(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set; :class:`StreamError` where a query ends before."""
+        while not stop.wait(min(self.config.streaming.trigger_s, 10.0)):
+            self.check()
+
+    def stop(self) -> None:
+        """Stop queries and session. A batch in flight is given up; the next start repeats it."""
+        for query in self._queries:
+            query.stop()
+        if self._queries:
+            self.counters.update(self._queries[0])
+        if self._spark is not None:
+            self._spark.stop()
+        self._queries, self._spark = [], None
+
+
+def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
+    """Start the access query."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    records = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNull())
+    # One task reads many Kafka partitions: their number is the broker's affair, ours is that of the state.
+    records = records.select("cache", "lfn", "kind", "record").coalesce(config.spark.shuffle_partitions)
+    times = Times(round(config.streaming.join_grace_s * 1000), round(config.streaming.watermark_s * 1000))
+    joined = records.groupBy("cache", "lfn").transformWithState(
+        _processor(times, core_toml(config)), _joined_schema(), "Append", "ProcessingTime"
+    )
+    written = F.col("dropped").isNull()
+    observed = joined.observe(
+        "join",
+        F.count(F.when(written, 1)).alias("rows"),
+        *(F.sum(F.when(F.col("dropped") == name, F.col("count"))).alias(name) for name in _DROPPED),
+    )
+    rows = observed.where(written).select(*(name for name, _ in COLUMNS))
+    return (
+        rows.writeStream.queryName("access")
+        .format("parquet")
+        .option("path", config.streaming.table)
+        .option("checkpointLocation", f"{config.streaming.checkpoint}/access")
+        .partitionBy(*PARTITIONS)
+        .trigger(processingTime=_seconds(config.streaming.trigger_s))
+        .start()
+    )
+
+
+def start_quarantine(spark: SparkSession, config: Config) -> StreamingQuery:
+    """Start the quarantine query: `topic partition offset kafka_us reason key value day`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    malformed = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNotNull())
+    rows = malformed.select(
+        "topic",
+        "partition",
+        "offset",
+        F.unix_micros("timestamp").alias("kafka_us"),
+        "reason",
+        "key",
+        "value",
+        F.to_date("timestamp").alias("day"),
+    ).coalesce(1)
+    return (
+        rows.writeStream.queryName("quarantine")
+        .format("parquet")
+        .option("path", config.streaming.quarantine)
+        .option("checkpointLocation", f"{config.streaming.checkpoint}/quarantine")
+        .partitionBy("day")
+        .trigger(processingTime=_seconds(QUARANTINE_TRIGGERS * config.streaming.trigger_s))
+        .start()
+    )
+
+
+def messages(spark: SparkSession, config: Config) -> DataFrame:
+    """The messages of the three topics, from the first one on. A topic that is made later is found then."""
+    pattern = "|".join(re.escape(topic) for topic in topics(config.kafka))
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", config.kafka.bootstrap)
+        .option("subscribePattern", f"^({pattern})$")
+        .option("startingOffsets", "earliest")
+        # After an outage longer than Kafka keeps its messages: go on with what is there.
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+
+
+def _processor(times: Times, core_text: str) -> Any:
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    names = [*(name for name, _ in COLUMNS), "dropped", "count"]
+    make = Row(*names)
+    nothing = [None] * len(COLUMNS)
+
+    class Joiner(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped here
+        """One `State` per cache and LFN, as JSON text beside the timer that was set for it."""
+
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+            self._store = handle.getValueState("join", "state string, wake_ms long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
+            incoming = [(row.kind, json.loads(row.record)) for row in rows]
+            return self._step(incoming, timerValues.getCurrentProcessingTimeInMs(), fired=False)
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
+            return self._step([], timerValues.getCurrentProcessingTimeInMs(), fired=True)
+
+        def _step(self, incoming: list[Any], now_ms: int, *, fired: bool) -> Iterator[Any]:
+            stored = self._store.get()
+            state = State.from_json(json.loads(stored[0])) if stored else State()
+            timer = None if fired or not stored else stored[1]
+            # Spark's workers take part in no batch before namer is there: it is made once per process.
+            outcome = advance(state, incoming, now_ms, times, namer(core_text).dataset_of)
+            if timer is not None and timer != outcome.wake_ms:
+                self._handle.deleteTimer(timer)
+            if outcome.wake_ms is not None and outcome.wake_ms != timer:
+                self._handle.registerTimer(outcome.wake_ms)
+            if state.empty:
+                self._store.clear()
+            else:
+                self._store.update((json.dumps(state.to_json(), separators=(",", ":")), outcome.wake_ms))
+            for row in outcome.rows:
+                yield make(*(row[name] for name, _ in COLUMNS), None, None)
+            for what, count in outcome.dropped.items():
+                yield make(*nothing, what, count)
+
+        def close(self) -> None:
+            pass
+
+    return Joiner()
+
+
+def _joined_schema() -> Any:
+    """A row of the table, or (`dropped` not null) a count of records that were dropped."""
+    return access_schema().add("dropped", "string", True).add("count", "long", True)
+
+
+def _make_folder(spark: SparkSession, path: str) -> None:
+    jvm: Any = spark._jvm
+    where = jvm.org.apache.hadoop.fs.Path(path)
+    where.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(where)  # type: ignore[attr-defined]
+
+
+def _seconds(value: float) -> str:
+    return f"{round(value * 1000)} milliseconds"
+
+
+def _last_line(error: object) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by")]
+    return (causes or lines or ["no reason given"])[-1 if causes else 0]
