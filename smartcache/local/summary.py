@@ -1,0 +1,97 @@
+"""What XRootD servers count themselves: their summary reports (``xrd.report``), received by UDP on loopback.
+
+The link counters are the bytes that went over the server's connections, protocol included: for an origin, ``out`` is what its cache fetched;
+for a cache, ``out`` is what its clients got, and ``in`` holds what it fetched too.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from typing import Self
+
+from .ports import LOOPBACK
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """One report of one server."""
+
+    #: When the server wrote it, Unix seconds (whole).
+    time_s: int
+    bytes_in: int
+    bytes_out: int
+    connections: int
+
+
+class SummaryListener:
+    """Keeps the newest report of each server, by its port. A thread of its own receives; safe to read from any thread."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((LOOPBACK, port))
+        self._socket.settimeout(0.2)
+        self._latest: dict[int, LinkCounters] = {}
+        self._received = threading.Condition()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="summary", daemon=True)
+        #: Packets that were no report.
+        self.malformed = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+
+    def latest(self, port: int) -> LinkCounters | None:
+        """The newest report of the server at ``port``."""
+        with self._received:
+            return self._latest.get(port)
+
+    def fresh(self, port: int, *, timeout_s: float = 15) -> LinkCounters:
+        """A report written after this call began; :class:`TimeoutError` where none comes."""
+        since = int(time.time()) + 1
+        with self._received:
+            if not self._received.wait_for(lambda: self._is_newer(port, since), timeout_s):
+                raise TimeoutError(f"the xrootd server at port {port} sent no summary report for {timeout_s:.0f} s")
+            return self._latest[port]
+
+    def _is_newer(self, port: int, since: int) -> bool:
+        report = self._latest.get(port)
+        return report is not None and report.time_s >= since
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                packet = self._socket.recv(65536)
+            except TimeoutError:
+                continue
+            try:
+                port, counters = parse(packet)
+            except ValueError:
+                self.malformed += 1
+                continue
+            with self._received:
+                self._latest[port] = counters
+                self._received.notify_all()
+
+
+def parse(packet: bytes) -> tuple[int, LinkCounters]:
+    """The port of the server that sent ``packet``, and its counters; ValueError where it is no summary report."""
+    if b"<!" in packet:
+        raise ValueError("a summary report has no declarations")
+    try:
+        root = ElementTree.fromstring(packet.rstrip(b"\0").decode())  # noqa: S314 - no entities without a declaration
+        port = int(root.attrib["src"].rpartition(":")[2])
+        link = next(part for part in root.iter("stats") if part.get("id") == "link")
+        number = {name: int(link.findtext(name, "")) for name in ("in", "out", "tot")}
+        return port, LinkCounters(int(root.attrib["tod"]), number["in"], number["out"], number["tot"])
+    except (ElementTree.ParseError, KeyError, StopIteration, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"not a summary report: {error!r}") from error

@@ -1,0 +1,146 @@
+"""Real XRootD servers on loopback: an origin that serves a folder, and XCaches in front of it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .ports import LOOPBACK
+from .process import Process, ProcessError, port_open
+
+#: XRootD refuses to run as root; Debian's package makes this user.
+SERVER_USER = "xrootd"
+EXPORT = "/store"
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """``pfc.diskusage … files``: past ``maximum`` bytes the purge runs, down to ``nominal``, never below ``base``."""
+
+    base: int
+    nominal: int
+    maximum: int
+    #: Seconds between two looks of the purge; XRootD takes 60 to 3600.
+    purge_interval_s: int = 60
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """Where a cache's detailed monitoring goes, by UDP on loopback."""
+
+    gstream_port: int
+    fstream_port: int
+    #: How often the f-stream is sent: the resolution of its clock.
+    fstream_interval_s: int = 1
+
+
+@dataclass(frozen=True)
+class Xrootd:
+    """One xrootd server: its files under ``folder``, its port, its process."""
+
+    name: str
+    folder: Path
+    port: int
+    process: Process = field(repr=False)
+
+    @property
+    def data(self) -> Path:
+        """What it stores: the origin's files, a cache's blocks."""
+        return self.folder / "data"
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"root://{LOOPBACK}:{self.port}/"
+
+
+def start_origin(
+    folder: Path, port: int, *, data: Path, name: str = "origin", report_port: int | None = None, timeout_s: float = 30
+) -> Xrootd:
+    """Serve the files of ``data`` (``data/store/…``) read-only. ``report_port``: see :func:`start_cache`."""
+    lines = [f"all.export {EXPORT} nolock r/o", f"oss.localroot {data}"]
+    return _start(name, folder, port, lines, report_port, timeout_s)
+
+
+def start_cache(
+    folder: Path,
+    port: int,
+    *,
+    origin_port: int,
+    size: CacheSize,
+    monitoring: Monitoring | None = None,
+    plugin: Path | None = None,
+    plugin_config: Path | None = None,
+    name: str = "cache",
+    report_port: int | None = None,
+    timeout_s: float = 30,
+) -> Xrootd:
+    """An XCache in front of the origin at ``origin_port``; with ``plugin``, opens are decided by it.
+
+    ``report_port``: the server sends its summary counters there each second (UDP, XML): see :mod:`.summary`.
+    """
+    lines = [
+        f"all.export {EXPORT}",
+        "ofs.osslib libXrdPss.so",
+        "pss.cachelib libXrdPfc.so",
+        f"pss.origin {LOOPBACK}:{origin_port}",
+        f"oss.localroot {folder / 'data'}",
+        "pfc.blocksize 128k",
+        "pfc.ram 1g",
+        "pfc.prefetch 0",
+        # The fractions are of the whole file system and never reached before `files` is: that is what bounds the cache here.
+        # A size without a unit would be taken as a fraction.
+        f"pfc.diskusage 0.98 0.99 files {size.base // 1024}k {size.nominal // 1024}k {size.maximum // 1024}k "
+        f"purgeinterval {size.purge_interval_s}",
+    ]
+    if plugin is not None:
+        lines.append(f"pfc.decisionlib {plugin} {plugin_config or ''}".rstrip())
+    if monitoring is not None:
+        lines += [
+            f"xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr {LOOPBACK}:{monitoring.gstream_port}",
+            f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s lfn ops xfr 1 ident 5s "
+            f"dest fstat info user {LOOPBACK}:{monitoring.fstream_port}",
+        ]
+    return _start(name, folder, port, lines, report_port, timeout_s)
+
+
+def _start(name: str, folder: Path, port: int, lines: list[str], report_port: int | None, timeout_s: float) -> Xrootd:
+    if shutil.which("xrootd") is None:
+        raise ProcessError(f"{name}: xrootd is not installed; run `make setup`")
+    for part in ("data", "admin"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    config = folder / "xrootd.cfg"
+    common = [
+        f"xrd.port {port}",
+        "xrd.network nodnr",
+        # XRootD cannot bind to one address: it refuses who does not come from this machine.
+        *(f"xrd.allow host {host}" for host in ("127.0.0.1", "localhost", "[::1]")),
+        f"all.adminpath {folder / 'admin'}",
+        f"all.pidpath {folder / 'admin'}",
+    ]
+    if report_port is not None:
+        common.append(f"xrd.report {LOOPBACK}:{report_port} every 1s all sync")
+    config.write_text("\n".join([*common, *lines, ""]))
+    argv = ["xrootd", "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log")]
+    if os.geteuid() == 0:
+        argv[1:1] = ["-R", SERVER_USER]
+        _give(folder, SERVER_USER)
+    process = Process(name, argv, folder / "stdout.log", own_log=folder / name / "xrootd.log")  # xrootd puts its instance name in between
+    process.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
+    return Xrootd(name, folder, port, process)
+
+
+def _give(folder: Path, user: str) -> None:
+    """Let ``user`` own the server's folder; a folder above that it may not enter is named now rather than by an obscure error later."""
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError as error:
+        raise ProcessError(f"user {user!r}, which xrootd runs as when started by root, does not exist; run `make setup`") from error
+    for above in folder.parents:
+        if not above.stat().st_mode & 0o001:
+            raise ProcessError(f"user {user!r} may not enter {above}: `chmod o+x {above}`, or keep the run folder elsewhere (--run-dir)")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
