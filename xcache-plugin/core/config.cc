@@ -1,0 +1,237 @@
+#include "smartcache/config.hh"
+
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 1
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace smartcache {
+namespace {
+
+std::string Show(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&out](const auto& value) { out << value; });
+  return out.str();
+}
+
+const char* TypeName(toml::node_type type) {
+  switch (type) {
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a number";
+    case toml::node_type::boolean: return "true or false";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::table: return "a table";
+    default: return "another type";
+  }
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+// What the user probably meant, else all that would have been right.
+std::string Suggestion(std::string_view wrong, const toml::table& known) {
+  std::string nearest, all;
+  size_t distance = std::max<size_t>(2, wrong.size() / 3) + 1;
+  for (const auto& [key, value] : known) {
+    const size_t d = EditDistance(wrong, key.str());
+    if (d < distance) {
+      distance = d;
+      nearest = key.str();
+    }
+    all += (all.empty() ? "" : ", ") + std::string(key.str());
+  }
+  return nearest.empty() ? "; known are " + all : "; did you mean \"" + nearest + "\"?";
+}
+
+// Reads the merged tables; every complaint has the same shape.
+class Reader {
+ public:
+  Reader(const toml::table& merged, std::string source) : merged_(merged), source_(std::move(source)) {}
+
+  [[noreturn]] void Refuse(const char* section, const std::string& field, const std::string& rule, const std::string& value,
+                           const std::string& fix) const {
+    throw ConfigError(source_ + ": [" + section + "] " + field + " must be " + rule + ", but is " + value + "; " + fix);
+  }
+
+  const toml::node& Node(const char* section, const char* field) const { return *merged_[section].as_table()->get(field); }
+
+  std::string String(const char* section, const char* field) const { return **Node(section, field).as_string(); }
+
+  bool Bool(const char* section, const char* field) const { return **Node(section, field).as_boolean(); }
+
+  double Number(const char* section, const char* field, double low, double high, bool low_included) const {
+    const toml::node& node = Node(section, field);
+    const double value = *node.value<double>();
+    if (!(value <= high && (low_included ? value >= low : value > low))) {
+      std::ostringstream rule;
+      rule << (low_included ? "at least " : "more than ") << low;
+      if (std::isfinite(high)) rule << " and at most " << high;
+      Refuse(section, field, rule.str(), Show(node), "choose a value in that range, or leave the line out for the default");
+    }
+    return value;
+  }
+
+  int64_t Integer(const char* section, const char* field, int64_t low, int64_t high) const {
+    const toml::node& node = Node(section, field);
+    const int64_t value = **node.as_integer();
+    if (value < low || value > high) {
+      const std::string rule = "at least " + std::to_string(low) + (high == INT64_MAX ? "" : " and at most " + std::to_string(high));
+      Refuse(section, field, rule, Show(node), "choose a value in that range, or leave the line out for the default");
+    }
+    return value;
+  }
+
+  std::vector<std::string> Prefixes(const char* section, const char* field) const {
+    std::vector<std::string> prefixes;
+    for (const toml::node& each : *Node(section, field).as_array()) {
+      if (!each.is_string() || (**each.as_string()).empty() || (**each.as_string())[0] != '/')
+        Refuse(section, field, "an array of LFN prefixes that begin with /", Show(each), "write it as \"/store/...\"");
+      prefixes.emplace_back(**each.as_string());
+    }
+    return prefixes;
+  }
+
+  std::vector<DatasetRule> Rules(const char* section, const char* field) const {
+    static const char* const kShape = "write it as { prefix = \"/store/user/\", levels = 4 }";
+    std::vector<DatasetRule> rules;
+    for (const toml::node& each : *Node(section, field).as_array()) {
+      const toml::table* rule = each.as_table();
+      const toml::node* prefix = rule ? rule->get("prefix") : nullptr;
+      const toml::node* levels = rule ? rule->get("levels") : nullptr;
+      if (!prefix || !levels || rule->size() != 2 || !prefix->is_string() || !levels->is_integer())
+        Refuse(section, field, "an array of tables with a prefix and a number of levels", Show(each), kShape);
+      if ((**prefix->as_string()).empty() || (**prefix->as_string())[0] != '/')
+        Refuse(section, std::string(field) + ".prefix", "an LFN prefix that begins with /", Show(*prefix), kShape);
+      const int64_t n = **levels->as_integer();
+      if (n < 1 || n > 64) Refuse(section, std::string(field) + ".levels", "at least 1 and at most 64", Show(*levels), kShape);
+      rules.push_back({**prefix->as_string(), static_cast<int>(n)});
+    }
+    return rules;
+  }
+
+  std::vector<double> HalfLives(const char* section, const char* field) const {
+    const toml::node& node = Node(section, field);
+    std::vector<double> values;
+    for (const toml::node& each : *node.as_array()) {
+      const auto value = each.value<double>();
+      const double before = values.empty() ? 0.0 : values.back();
+      if (!value || !std::isfinite(*value) || *value <= before)
+        Refuse(section, field, "positive numbers of seconds that rise", Show(node), "write it as [3600.0, 86400.0]");
+      values.push_back(*value);
+    }
+    if (values.empty() || values.size() > 8) Refuse(section, field, "1 to 8 numbers", Show(node), "write it as [3600.0, 86400.0]");
+    return values;
+  }
+
+ private:
+  const toml::table& merged_;
+  std::string source_;
+};
+
+// Overlays `user` on `merged` key by key; both errors of name and errors of type end here.
+void Overlay(const toml::table& user, toml::table& merged, const std::string& source) {
+  for (const auto& [section_key, section_node] : user) {
+    const std::string section(section_key.str());
+    toml::node* known = merged.get(section);
+    if (!known) throw ConfigError(source + ": unknown section [" + section + "]" + Suggestion(section, merged));
+    const toml::table* values = section_node.as_table();
+    if (!values) throw ConfigError(source + ": [" + section + "] must be a table, but is " + Show(section_node) + "; write [" + section + "] on a line of its own");
+    toml::table& defaults = *known->as_table();
+    for (const auto& [key, value] : *values) {
+      const std::string where = source + ": [" + section + "] ";
+      const toml::node* reference = defaults.get(key.str());
+      if (!reference) throw ConfigError(where + "unknown key \"" + std::string(key.str()) + "\"" + Suggestion(key.str(), defaults));
+      const bool widens = reference->is_floating_point() && value.is_integer();
+      if (value.type() != reference->type() && !widens) {
+        throw ConfigError(where + std::string(key.str()) + " must be " + TypeName(reference->type()) + ", but is " + Show(value) +
+                          "; the default is " + Show(*reference));
+      }
+      defaults.insert_or_assign(key, value);
+    }
+  }
+}
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Config ParseConfig(std::string_view text, const std::string& source) {
+  toml::table merged = toml::parse(std::string_view(ReferenceToml()));
+  try {
+    Overlay(toml::parse(text), merged, source);
+  } catch (const toml::parse_error& error) {
+    std::ostringstream message;
+    message << source << ": not TOML: " << error.description() << " at line " << error.source().begin.line
+            << "; mend the line (strings need quotes, sections [brackets])";
+    throw ConfigError(message.str());
+  }
+
+  const Reader read(merged, source);
+  Config config;
+  config.dataset.levels = static_cast<int>(read.Integer("dataset", "levels", 1, 64));
+  config.dataset.rules = read.Rules("dataset", "rules");
+  config.history.memory_bytes = read.Integer("history", "memory_bytes", 65536, INT64_C(1) << 40);
+  config.features.half_lives_s = read.HalfLives("features", "half_lives_s");
+  config.features.token_buckets = static_cast<int>(read.Integer("features", "token_buckets", 0, 64));
+
+  config.model.bundle_dir = read.String("model", "bundle_dir");
+  if (!config.model.bundle_dir.empty() && config.model.bundle_dir[0] != '/')
+    read.Refuse("model", "bundle_dir", "an absolute path or empty", '"' + config.model.bundle_dir + '"', "begin it with /");
+  config.model.endpoint_url = read.String("model", "endpoint_url");
+  const std::string& url = config.model.endpoint_url;
+  if (!url.empty() && url.rfind("http://", 0) != 0 && url.rfind("https://", 0) != 0)
+    read.Refuse("model", "endpoint_url", "a URL with http:// or https://, or empty", '"' + url + '"', "write it as \"http://127.0.0.1:8083\"");
+  config.model.deadline_ms = read.Number("model", "deadline_ms", 0, 1000, false);
+  config.model.poll_s = read.Number("model", "poll_s", 0, kNoLimit, false);
+  config.model.breaker_failures = static_cast<int>(read.Integer("model", "breaker_failures", 1, 1000000));
+  config.model.breaker_open_s = read.Number("model", "breaker_open_s", 0, kNoLimit, false);
+  config.model.connections = static_cast<int>(read.Integer("model", "connections", 1, 1024));
+  config.model.token_file = read.String("model", "token_file");
+  config.model.ca_file = read.String("model", "ca_file");
+
+  const std::string fallback = read.String("policy", "fallback");
+  if (fallback != "admit" && fallback != "bypass")
+    read.Refuse("policy", "fallback", "\"admit\" or \"bypass\"", '"' + fallback + '"', "write fallback = \"admit\" to leave XCache as it is without us");
+  config.policy.fallback_admit = fallback == "admit";
+  config.policy.always_admit = read.Prefixes("policy", "always_admit");
+  config.policy.never_admit = read.Prefixes("policy", "never_admit");
+  config.policy.explore = read.Number("policy", "explore", 0, 1, true);
+  config.policy.evict = read.Bool("policy", "evict");
+
+  config.decision_log.host = read.String("decision_log", "host");
+  config.decision_log.port = static_cast<int>(read.Integer("decision_log", "port", 0, 65535));
+  config.decision_log.features = read.Bool("decision_log", "features");
+  config.plugin_metrics.textfile = read.String("plugin_metrics", "textfile");
+  config.plugin_metrics.interval_s = read.Number("plugin_metrics", "interval_s", 0, kNoLimit, false);
+  return config;
+}
+
+Config LoadConfig(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    if (file && file.peek() == std::ifstream::traits_type::eof() && !file.bad()) return ParseConfig("", path);  // an empty file
+    throw ConfigError(path + ": cannot be read; name an existing file that the server's user may read on the pfc.decisionlib line");
+  }
+  return ParseConfig(text.str(), path);
+}
+
+}  // namespace smartcache

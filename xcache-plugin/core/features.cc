@@ -1,0 +1,161 @@
+#include "smartcache/features.hh"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "smartcache/exact_math.hh"
+#include "smartcache/hash.hh"
+
+namespace smartcache {
+namespace {
+
+constexpr double kPriorReopens = 1.0, kPriorOpens = 4.0;
+constexpr float kUnknown = -1.0f;
+constexpr int64_t kLastMicrosecond = INT64_C(253402300799999999);  // the end of the year 9999
+constexpr int64_t kDayUs = INT64_C(86400000000);
+
+// Shortest text that reads back as the same double, whatever the locale.
+std::string Number(double value) {
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return std::string(buffer, end);
+}
+
+float LogSeconds(int64_t us) { return static_cast<float>(Log1p(static_cast<double>(us) * 1e-6)); }
+float LogCount(double n) { return static_cast<float>(Log1p(n)); }
+float Share(double reopens, double opens) { return static_cast<float>((reopens + kPriorReopens) / (opens + kPriorOpens)); }
+int64_t Elapsed(int64_t from_us, int64_t to_us) { return std::max<int64_t>(0, to_us - from_us); }
+
+}  // namespace
+
+Schema MakeSchema(const Config& config) {
+  Schema schema;
+  auto& names = schema.names;
+  names = {"file_seen", "file_opens"};
+  for (const double h : config.features.half_lives_s) names.push_back("file_opens_decayed_" + Number(h) + "s");
+  for (const char* name : {"file_gap", "file_previous_gap", "file_age", "file_size", "on_disk", "dataset_opens", "dataset_files",
+                           "dataset_reopen_share", "dataset_opens_per_file"})
+    names.emplace_back(name);
+  for (const double h : config.features.half_lives_s) names.push_back("dataset_opens_decayed_" + Number(h) + "s");
+  for (const double h : config.features.half_lives_s) names.push_back("dataset_reopen_share_decayed_" + Number(h) + "s");
+  for (const char* name : {"dataset_gap", "dataset_age", "dataset_reopen_gap"}) names.emplace_back(name);
+  for (int i = 0; i < config.features.token_buckets; ++i) names.push_back("token_" + std::to_string(i));
+  for (const char* name : {"day_sin", "day_cos", "week_sin", "week_cos", "fill"}) names.emplace_back(name);
+
+  std::string& text = schema.text;
+  text = "smartcache features " + std::to_string(kSchemaVersion) + "\n";
+  text += "prior " + Number(kPriorReopens) + " " + Number(kPriorOpens) + "\n";
+  text += "dataset_levels " + std::to_string(config.dataset.levels) + "\n";
+  for (const DatasetRule& rule : config.dataset.rules) text += "dataset_rule " + std::to_string(rule.levels) + " " + rule.prefix + "\n";
+  for (const double h : config.features.half_lives_s) text += "half_life_s " + Number(h) + "\n";
+  text += "token_buckets " + std::to_string(config.features.token_buckets) + "\n";
+  for (const std::string& name : names) text += "feature " + name + "\n";
+
+  const uint64_t hash = Fnv(text);
+  for (int shift = 60; shift >= 0; shift -= 4) schema.hash += "0123456789abcdef"[(hash >> shift) & 15];
+  return schema;
+}
+
+Open Sanitised(const Open& open) {
+  Open clean = open;
+  clean.t_us = std::clamp<int64_t>(open.t_us, 0, kLastMicrosecond);
+  clean.size = std::max<int64_t>(open.size, -1);
+  clean.fill = open.fill >= 0 ? std::min(open.fill, 1.0f) : kUnknown;  // a NaN is unknown too
+  return clean;
+}
+
+FeatureCore::FeatureCore(const Config& config)
+    : schema_(MakeSchema(config)),
+      token_buckets_(config.features.token_buckets),
+      parser_(config.dataset, config.features.token_buckets),
+      history_(config.history, config.features.half_lives_s.size()) {
+  for (const double seconds : config.features.half_lives_s) per_half_life_.push_back(1.0 / (seconds * 1e6));
+}
+
+// Brings the counters to t_us; the caller sets last_us.
+void FeatureCore::Decay(History::Entry* entry, int64_t t_us, bool reopens) {
+  const auto elapsed = static_cast<double>(Elapsed(entry->last_us, t_us));
+  double* opens = history_.Opens(entry);
+  double* again = history_.Reopens(entry);
+  for (size_t i = 0; i < per_half_life_.size(); ++i) {
+    const double factor = HalfPower(elapsed * per_half_life_[i]);
+    opens[i] *= factor;
+    if (reopens) again[i] *= factor;
+  }
+}
+
+void FeatureCore::Observe(const Open& open, const ParsedLfn& parsed, float* out) {
+  using Kind = History::Kind;
+  const size_t half_lives = per_half_life_.size();
+  History::Entry* file = history_.Find(parsed.file, Kind::kFile);
+  History::Entry* dataset = history_.Find(parsed.dataset, Kind::kDataset);
+  const bool file_seen = file != nullptr, dataset_seen = dataset != nullptr;
+  if (!file) {
+    file = history_.Insert(parsed.file, Kind::kFile, dataset);
+    file->first_us = file->last_us = open.t_us;
+  }
+  if (!dataset) {
+    dataset = history_.Insert(parsed.dataset, Kind::kDataset, file);
+    dataset->first_us = dataset->last_us = open.t_us;
+  }
+  Decay(file, open.t_us, false);
+  Decay(dataset, open.t_us, true);
+  const int64_t gap_us = Elapsed(file->last_us, open.t_us);
+  const float log_gap = LogSeconds(gap_us);
+
+  // Before: the features.
+  double* file_opens = history_.Opens(file);
+  double* dataset_opens = history_.Opens(dataset);
+  double* dataset_reopens = history_.Reopens(dataset);
+  *out++ = file_seen ? 1.0f : 0.0f;
+  *out++ = LogCount(static_cast<double>(file->opens));
+  for (size_t i = 0; i < half_lives; ++i) *out++ = LogCount(file_opens[i]);
+  *out++ = file_seen ? log_gap : kUnknown;
+  *out++ = file->previous_gap_us >= 0 ? LogSeconds(file->previous_gap_us) : kUnknown;
+  *out++ = file_seen ? LogSeconds(Elapsed(file->first_us, open.t_us)) : kUnknown;
+  *out++ = open.size >= 0 ? LogCount(static_cast<double>(open.size)) : kUnknown;
+  *out++ = open.on_disk ? 1.0f : 0.0f;
+
+  const auto opens = static_cast<double>(dataset->opens), reopens = static_cast<double>(dataset->reopens);
+  *out++ = LogCount(opens);
+  *out++ = LogCount(static_cast<double>(dataset->files));
+  *out++ = Share(reopens, opens);
+  *out++ = dataset->files > 0 ? LogCount(opens / static_cast<double>(dataset->files)) : kUnknown;
+  for (size_t i = 0; i < half_lives; ++i) *out++ = LogCount(dataset_opens[i]);
+  for (size_t i = 0; i < half_lives; ++i) *out++ = Share(dataset_reopens[i], dataset_opens[i]);
+  *out++ = dataset_seen ? LogSeconds(Elapsed(dataset->last_us, open.t_us)) : kUnknown;
+  *out++ = dataset_seen ? LogSeconds(Elapsed(dataset->first_us, open.t_us)) : kUnknown;
+  *out++ = dataset->reopens > 0 ? static_cast<float>(dataset->reopen_log_gaps / reopens) : kUnknown;
+
+  out = std::copy_n(parsed.tokens, token_buckets_, out);
+  const SinCos day = SinCosTurn(static_cast<double>(open.t_us % kDayUs) / static_cast<double>(kDayUs));
+  // 1 January 1970 was a Thursday; the week begins on Monday.
+  const SinCos week = SinCosTurn(static_cast<double>((open.t_us + 3 * kDayUs) % (7 * kDayUs)) / static_cast<double>(7 * kDayUs));
+  *out++ = static_cast<float>(day.sin);
+  *out++ = static_cast<float>(day.cos);
+  *out++ = static_cast<float>(week.sin);
+  *out++ = static_cast<float>(week.cos);
+  *out++ = open.fill;
+
+  // After: the record.
+  if (file_seen) {
+    file->previous_gap_us = gap_us;
+    ++dataset->reopens;
+    dataset->reopen_log_gaps += Log1p(static_cast<double>(gap_us) * 1e-6);
+    for (size_t i = 0; i < half_lives; ++i) dataset_reopens[i] += 1.0;
+  } else {
+    ++dataset->files;
+  }
+  ++file->opens;
+  ++dataset->opens;
+  for (size_t i = 0; i < half_lives; ++i) {
+    file_opens[i] += 1.0;
+    dataset_opens[i] += 1.0;
+  }
+  file->last_us = dataset->last_us = open.t_us;
+  history_.Touch(file);
+  history_.Touch(dataset);
+}
+
+}  // namespace smartcache
