@@ -1,0 +1,57 @@
+"""``smartcache collect``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def collect(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", envvar="SMARTCACHE_CONFIG", help="What differs from smartcache.toml, in the same form."),
+    ] = None,
+) -> None:
+    """Receive XCache's monitoring by UDP and put it on Kafka.
+
+    Three ports ([collector]): pfc's g-stream, XRootD's f-stream, the plugin's decision log. Each becomes a topic ([kafka]), created where
+    it is absent; what does not parse goes to the topic's dead letters, with the reason. Users and client hosts are replaced by pseudonyms.
+
+    XCache's side, with this host as COLLECTOR:
+
+        xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr COLLECTOR:9931
+        xrootd.monitor all auth flush 1s fstat 10s lfn ops xfr 1 ident 60s dest files fstat info user COLLECTOR:9932
+
+    Counters: http://METRICS_BIND:METRICS_PORT/metrics; whether it is well: /healthz. Prints `ready: …` when it serves; SIGTERM and
+    Ctrl-C end it cleanly.
+    """
+    from smartcache.config import ConfigError, load
+
+    from .collector import run, say
+    from .metrics import MetricsError
+    from .receiver import ReceiverError
+
+    try:
+        status = run(load(config))
+    except ConfigError as error:
+        say(str(error))
+        sys.exit(2)
+    except (MetricsError, ReceiverError) as error:
+        say(str(error))
+        sys.exit(1)
+    sys.exit(status)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``collect`` to ``app``."""
+    app.command("collect")(collect)
+
+
+if __name__ == "__main__":
+    main = typer.Typer(no_args_is_help=True)
+    main.callback()(lambda: None)
+    register(main)
+    main()

@@ -1,0 +1,240 @@
+"""pfc's g-stream: one JSON header line, one JSON record a line, a closing NUL; ``file_close`` records become ``xcache.pfc.v1``.
+
+The server writes the LFN into the record **without escaping it**. So the LFN is not read as JSON: it is what stands between
+``"lfn":"`` and the last ``","size":`` of the line, byte by byte, and only the rest is JSON. That is right for quotes, backslashes and
+control characters alike, and a file's name cannot forge the other fields.
+
+A line that does not start with ``{`` continues the one before it (a line feed within an LFN).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .counters import Counters
+from .errors import ParseError
+from .jsontext import INT64_MAX, decode_object, is_text
+from .output import Output, Record
+from .sequence import Sequences
+
+STREAM = "gstream"
+#: The server's packet numbers run from 0 to 999.
+PSEQ_MODULUS = 1000
+#: ``gs.type`` of pfc's stream; others (throttle, TPC, …) may be sent to the same port.
+PFC = "C"
+
+_PREFIX = b'{"event":"file_close","lfn":"'
+_AFTER_LFN = b'","size":'
+_COUNTS = ("size", "blk_size", "n_blks", "n_blks_done", "access_cnt", "b_hit", "b_miss", "b_bypass", "n_cks_errs")
+#: Since 5.7.2.
+_NEW_COUNTS = ("b_todisk", "b_prefetch")
+_TIMES = ("attach_t", "detach_t")
+_KNOWN = frozenset((*_COUNTS, *_NEW_COUNTS, *_TIMES, "remotes", "event", "lfn"))
+#: Seconds of Unix time beyond which microseconds do not fit; also far enough in the future (year 36812).
+_MAX_TIME_S = 2**40
+
+
+class Server(NamedTuple):
+    """Who sent a packet. ``cache`` is host:port, empty where the header does not say (``nohdr``)."""
+
+    cache: str
+    start_s: int
+    instance: str
+    version: str
+    site: str
+
+
+class Packet(NamedTuple):
+    """A parsed packet: ``code`` ``=`` (identity, no lines) or ``g``; ``lines`` are its records, not parsed yet."""
+
+    code: str
+    pseq: int
+    server: Server
+    sid: int
+    kind: str
+    begin_s: int
+    lines: list[bytes]
+    truncated: bool
+
+
+def parse_packet(raw: bytes) -> Packet:
+    """Read the header and part the lines. :class:`ParseError` where there is no header to go by.
+
+    A packet without its closing NUL was cut: ``truncated`` is set, and its lines up to there are given.
+    """
+    truncated = not raw.endswith(b"\0")
+    head, _, body = raw.rstrip(b"\0").partition(b"\n")
+    header = decode_object(head.decode("utf-8", "replace"))
+    code, source, stream = header.get("code"), header.get("src", {}), header.get("gs", {})
+    if code not in ("=", "g") or type(source) is not dict or type(stream) is not dict:
+        raise ParseError("header", "code must be '=' or 'g', src and gs objects")
+    host, port = source.get("host", ""), source.get("port", 0)
+    if not is_text(host) or type(port) is not int or not 0 <= port <= 65535:
+        raise ParseError("header", "src.host must be text, src.port a port")
+    server = Server(
+        f"{host}:{port}" if host and port else "",
+        _integer(header, "stod", _MAX_TIME_S),
+        *(_text(source, name) for name in ("inst", "ver", "site")),
+    )
+    pseq, sid = _integer(header, "pseq", PSEQ_MODULUS - 1), _integer(header, "sid", INT64_MAX)
+    if code == "=":
+        return Packet(code, pseq, server, sid, "", 0, [], truncated)
+    return Packet(code, pseq, server, sid, _text(stream, "type"), _integer(stream, "tbeg", _MAX_TIME_S), _lines(body), truncated)
+
+
+def parse_record(line: bytes) -> Record | None:
+    """The fields of one ``file_close``, named as in ``xcache.pfc.v1``; None for another event. :class:`ParseError` where it is broken.
+
+    Bytes of the LFN that are not UTF-8 become U+FFFD. Fields that are not known yet are kept under ``extra`` where they are plain values.
+    """
+    if line.startswith(_PREFIX):
+        end = line.rfind(_AFTER_LFN)
+        if end < len(_PREFIX):
+            raise ParseError("record", "no size after the lfn")
+        lfn = line[len(_PREFIX) : end].decode("utf-8", "replace")
+        fields = decode_object("{" + line[end + 2 :].decode("utf-8", "replace"))
+    else:
+        fields = decode_object(line.decode("utf-8", "replace"))
+        if fields.get("event") != "file_close":
+            return None
+        lfn = fields.get("lfn", "")
+        if not is_text(lfn):
+            raise ParseError("record", "lfn must be text")
+    if not lfn:
+        raise ParseError("record", "the lfn is empty")
+    record: Record = {"lfn": lfn}
+    for name in _COUNTS:
+        value = fields.get(name)
+        if type(value) is not int or not 0 <= value <= INT64_MAX:
+            raise ParseError("record", f"{name} must be an integer of 0 or more")
+        record[name] = value
+    for name in _NEW_COUNTS:
+        value = fields.get(name)
+        if value is not None and (type(value) is not int or not 0 <= value <= INT64_MAX):
+            raise ParseError("record", f"{name} must be an integer of 0 or more")
+        record[name] = value
+    record["attach_us"] = _integer(fields, "attach_t", _MAX_TIME_S) * 1_000_000
+    record["detach_us"] = _integer(fields, "detach_t", _MAX_TIME_S) * 1_000_000
+    remotes = fields.get("remotes")
+    if type(remotes) is not list or not all(type(remote) is str for remote in remotes):
+        raise ParseError("record", "remotes must be a list of texts")
+    record["remotes"] = remotes
+    if not fields.keys() <= _KNOWN:
+        record["extra"] = {name: fields[name] for name in fields.keys() - _KNOWN if _is_plain(fields[name])}
+    return record
+
+
+class GStreamHandler:
+    """Packets of any number of caches to ``xcache.pfc.v1`` records."""
+
+    #: Caches whose identity is remembered, for those that do not state it in each packet.
+    MAX_IDENTITIES = 4096
+
+    def __init__(self, output: Output, counters: Counters) -> None:
+        self._output = output
+        self._counters = counters
+        self._sequences = Sequences(STREAM, PSEQ_MODULUS, counters)
+        self._identities: dict[tuple[str, int, int], Server] = {}
+
+    def handle(self, raw: bytes, source: str, recv_us: int) -> None:
+        """See :class:`.output.Handler`."""
+        try:
+            packet = parse_packet(raw)
+            server = self._identify(packet, source)
+        except ParseError as error:
+            # Only JSON is quoted: a binary map packet that was sent to the wrong port holds identities.
+            self._dead_letter(error, raw if raw.startswith(b"{") else raw[:8], recv_us)
+            return
+        if packet.code == "=":
+            self._counters.add("records_ignored", STREAM, "ident")
+            return
+        if packet.kind != PFC:
+            self._counters.add("records_ignored", STREAM, "other_gstream")
+            return
+        if not self._sequences.is_new((server.cache, server.start_s), packet.pseq, hash(raw)):
+            return
+        if packet.truncated:
+            cut = ParseError("truncated", "no closing NUL: the end of this packet is lost")
+            self._dead_letter(cut, packet.lines[-1] if packet.lines else b"", recv_us)
+        self._emit(packet, server, recv_us)
+
+    def close(self, recv_us: int) -> None:
+        """Nothing waits here."""
+
+    def _emit(self, packet: Packet, server: Server, recv_us: int) -> None:
+        cache = server.cache
+        # tbeg belongs into the id: pseq alone comes round again after 1000 packets.
+        prefix = f"{cache}/{server.start_s}/{packet.begin_s}/{packet.pseq}/"
+        start_us = server.start_s * 1_000_000
+        parsed = 0
+        for index, line in enumerate(packet.lines):
+            try:
+                fields = parse_record(line)
+            except ParseError as error:
+                self._dead_letter(error, line, recv_us)
+                continue
+            if fields is None:
+                self._counters.add("records_ignored", STREAM, "other_event")
+                continue
+            parsed += 1
+            self._output.record(
+                STREAM,
+                {
+                    "record_id": f"{prefix}{index}",
+                    "cache": cache,
+                    **fields,
+                    "server_start_us": start_us,
+                    "instance": server.instance,
+                    "version": server.version,
+                    "site": server.site,
+                    "recv_us": recv_us,
+                },
+            )
+        self._counters.add("records_parsed", STREAM, count=parsed)
+
+    def _identify(self, packet: Packet, source: str) -> Server:
+        server = packet.server
+        key = (source, server.start_s, packet.sid)
+        if server.cache:
+            if packet.code == "=":
+                self._identities[key] = server
+                if len(self._identities) > self.MAX_IDENTITIES:
+                    del self._identities[next(iter(self._identities))]
+            return server
+        if key not in self._identities:
+            raise ParseError("no_identity", "the header does not name host and port; use `fullhdr` in xrootd.mongstream")
+        return self._identities[key]
+
+    def _dead_letter(self, error: ParseError, raw: bytes, recv_us: int) -> None:
+        self._counters.add("dead_letters", STREAM, error.cause)
+        self._output.dead_letter(STREAM, str(error), raw, recv_us)
+
+
+def _lines(body: bytes) -> list[bytes]:
+    lines: list[bytes] = []
+    for line in body.split(b"\n") if body else ():
+        if line.startswith(b"{") or not lines:
+            lines.append(line)
+        else:
+            lines[-1] += b"\n" + line
+    return lines
+
+
+def _integer(fields: dict[str, Any], name: str, maximum: int) -> int:
+    value = fields.get(name)
+    if type(value) is not int or not 0 <= value <= maximum:
+        raise ParseError("record" if name.endswith("_t") else "header", f"{name} must be an integer from 0 to {maximum}")
+    return value
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name, "")
+    if not is_text(value):
+        raise ParseError("header", f"{name} must be text")
+    return str(value)
+
+
+def _is_plain(value: object) -> bool:
+    if type(value) is int:
+        return -INT64_MAX <= value <= INT64_MAX
+    return type(value) is bool or type(value) is str

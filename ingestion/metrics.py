@@ -1,0 +1,93 @@
+"""``/metrics`` for Prometheus and ``/healthz``, on one port, from a thread of their own.
+
+``/healthz`` says whether the collector's loop turns; it does not depend on Kafka, so that a broker that is away does not get the collector
+killed with what it holds in memory. No label ever holds an LFN, a user or a host.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .counters import MEANINGS, Counters
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+PREFIX = "smartcache_collector_"
+
+Gauge = Callable[[], float]
+
+
+class MetricsError(Exception):
+    """The port cannot be bound; the text names the setting."""
+
+
+class _Exporter(Collector):
+    def __init__(self, counters: Counters, gauges: Mapping[tuple[str, str], Gauge]) -> None:
+        self._counters = counters
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        families = {name: CounterMetricFamily(PREFIX + name, text, labels=("stream", "cause")) for name, text in MEANINGS.items()}
+        for (name, stream, cause), count in self._counters.snapshot().items():
+            families[name].add_metric((stream, cause), count)
+        yield from families.values()
+        for (name, text), value in self._gauges.items():
+            yield GaugeMetricFamily(PREFIX + name, text, value=value())
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a scrape is no news."""
+
+
+class MetricsServer:
+    """The HTTP server; ``close`` ends it."""
+
+    def __init__(
+        self, bind: str, port: int, counters: Counters, gauges: Mapping[tuple[str, str], Gauge], healthy: Callable[[], bool]
+    ) -> None:
+        """``gauges`` by (name, help text), called in the server's thread; ``healthy`` answers ``/healthz``."""
+        registry = CollectorRegistry()
+        registry.register(_Exporter(counters, gauges))
+        ProcessCollector(registry=registry)
+        metrics = make_wsgi_app(registry)
+
+        def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            path = environ.get("PATH_INFO")
+            if path == "/metrics":
+                answer: Iterable[bytes] = metrics(environ, start_response)
+                return answer
+            if path == "/healthz":
+                well = healthy()
+                start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "text/plain")])
+                return [b"ok\n" if well else b"the collector's loop does not turn\n"]
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"/metrics or /healthz\n"]
+
+        try:
+            self._server = make_server(bind, port, app, server_class=_Server, handler_class=_Quiet)
+        except OSError as error:
+            raise MetricsError(
+                f"TCP {bind}:{port} cannot be bound ({error.strerror}); change [collector] metrics_bind or metrics_port"
+            ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

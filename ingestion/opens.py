@@ -1,0 +1,263 @@
+"""Opens and closes of clients, joined to one ``xcache.fstream.v1`` record each.
+
+A server is known by the address its packets come from, its start time and its server id. Three things may come late, and none of them
+loses a record while the memory bounds below hold:
+
+- the server's identity (sent at start and every minute): finished records wait for it, it is their cache id;
+- the user's map packet: it is looked up again at the close;
+- the close (files stay open for days): an open whose server has restarted, that is one too many, or that is still open when the collector
+  stops is sent with a null close.
+
+Identities become pseudonyms the moment a map packet is parsed. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from . import fstream
+from .counters import Counters
+from .errors import ParseError
+from .jsontext import encode
+from .output import Output, Record
+from .pseudonym import Pseudonyms
+from .sequence import Sequences
+
+STREAM = "fstream"
+#: Servers remembered, dead ones included; the one heard of longest ago goes first, its opens are sent unclosed.
+MAX_SERVERS = 1024
+#: Opens that wait for their close, over all servers: about 0.5 kB each. The oldest of the server with one too many is sent unclosed.
+MAX_OPENS = 262_144
+#: Logged-in users per server: about 0.4 kB each. Opens of a forgotten one have null users.
+MAX_USERS = 65_536
+#: Finished records that wait for their server's identity, over all servers: about 1 kB each. One more is dropped.
+MAX_WAITING = 65_536
+#: Closes per server that came before their open did (packets that overtook each other).
+MAX_EARLY_CLOSES = 1024
+
+_US = 1_000_000
+#: The f-stream cuts its seconds, so a window ends within its last second.
+_LAST_US = _US - 1
+
+ServerKey = tuple[str, int, int]
+
+
+class Client(NamedTuple):
+    """Who opened, as pseudonyms."""
+
+    user: str
+    host: str
+    app: str
+
+
+class PendingOpen(NamedTuple):
+    """An open without its close."""
+
+    event: fstream.Open
+    lo_us: int
+    hi_us: int
+    client: Client | None
+
+
+class EarlyClose(NamedTuple):
+    """A close without its open."""
+
+    event: fstream.Close
+    lo_us: int
+    hi_us: int
+
+
+@dataclass(slots=True)
+class Server:
+    """What is remembered of one life of one server."""
+
+    start_s: int
+    sid: int
+    cache: str = ""
+    users: OrderedDict[int, Client] = field(default_factory=OrderedDict)
+    opens: OrderedDict[int, PendingOpen] = field(default_factory=OrderedDict)
+    early_closes: OrderedDict[int, EarlyClose] = field(default_factory=OrderedDict)
+    waiting: list[Record] = field(default_factory=list)
+
+
+class FStreamHandler:
+    """Packets of any number of caches to ``xcache.fstream.v1`` records."""
+
+    def __init__(self, output: Output, counters: Counters, pseudonyms: Pseudonyms) -> None:
+        self._output = output
+        self._counters = counters
+        self._pseudonyms = pseudonyms
+        self._sequences = Sequences(STREAM, fstream.PSEQ_MODULUS, counters)
+        self._servers: OrderedDict[ServerKey, Server] = OrderedDict()
+        self._alive: dict[str, ServerKey] = {}
+        self.open_count = 0
+        self.waiting_count = 0
+
+    def handle(self, raw: bytes, source: str, recv_us: int) -> None:
+        """See :class:`.output.Handler`."""
+        try:
+            self._dispatch(fstream.parse_header(raw), raw, source, recv_us)
+        except ParseError as error:
+            # All but these may hold identities: of them only the header is quoted.
+            self._dead_letter(str(error), error.cause, raw if raw[:1] in (b"f", b"=") else raw[:8], recv_us)
+
+    def _dispatch(self, header: fstream.Header, raw: bytes, source: str, recv_us: int) -> None:
+        if header.code == "f":
+            self._on_window(header, fstream.parse_window(raw), source, raw, recv_us)
+        elif header.code == "u":
+            self._on_user(header, fstream.parse_user(raw), source, recv_us)
+        elif header.code == "=":
+            self._on_ident(header, fstream.parse_ident(raw), source, recv_us)
+        elif header.code in fstream.IGNORED_CODES:
+            self._counters.add("records_ignored", STREAM, "other_packet")
+        else:
+            raise ParseError("header", "the packet code is not known")
+
+    def close(self, recv_us: int) -> None:
+        """Send every open unclosed; what still has no identity becomes a dead letter."""
+        for server in self._servers.values():
+            self._emit_unclosed(server, "shutdown", recv_us)
+            for record in server.waiting:
+                reason = "no_identity: the server's `=` packet never came; use `ident 60s` in xrootd.monitor"
+                self._dead_letter(reason, "no_identity", encode(record).encode(), recv_us)
+        self._servers.clear()
+        self._alive.clear()
+        self.waiting_count = 0
+
+    def _on_window(self, header: fstream.Header, window: fstream.Window, source: str, raw: bytes, recv_us: int) -> None:
+        key = (source, header.start_s, window.sid)
+        if not self._sequences.is_new(key, header.pseq, hash(raw)):
+            return
+        server = self._server(key, recv_us)
+        lo_us, hi_us = window.begin_s * _US, window.end_s * _US + _LAST_US
+        if window.ignored:
+            self._counters.add("records_ignored", STREAM, "other_record", window.ignored)
+        for event in window.events:
+            if type(event) is fstream.Open:
+                self._on_open(server, PendingOpen(event, lo_us, hi_us, server.users.get(event.user_id)), recv_us)
+            elif type(event) is fstream.Close:
+                self._on_close(server, EarlyClose(event, lo_us, hi_us), recv_us)
+            elif type(event) is fstream.Disconnect:
+                server.users.pop(event.user_id, None)
+
+    def _on_user(self, header: fstream.Header, user: fstream.User, source: str, recv_us: int) -> None:
+        server = self._server((source, header.start_s, user.sid), recv_us)
+        server.users[user.user_id] = Client(self._pseudonyms.of(user.name), self._pseudonyms.of(user.host), user.app)
+        if len(server.users) > MAX_USERS:
+            server.users.popitem(last=False)
+            self._counters.add("users_forgotten", STREAM)
+
+    def _on_ident(self, header: fstream.Header, ident: fstream.Ident, source: str, recv_us: int) -> None:
+        key = (source, header.start_s, ident.sid)
+        server = self._server(key, recv_us)
+        self._counters.add("records_ignored", STREAM, "ident")
+        if server.cache:
+            return
+        server.cache = ident.cache
+        self.waiting_count -= len(server.waiting)
+        for record in server.waiting:
+            self._send(server, record)
+        server.waiting = []
+        # A life of this cache that was not known before: the one before it has ended. Clocks are not compared; they may have been set.
+        before = self._servers.get(self._alive.get(ident.cache, key))
+        if before is not None and before is not server:
+            self._emit_unclosed(before, "restart", recv_us)
+            before.users.clear()
+        self._alive[ident.cache] = key
+
+    def _on_open(self, server: Server, pending: PendingOpen, recv_us: int) -> None:
+        file_id = pending.event.file_id
+        if not pending.event.lfn:
+            self._counters.add("records_ignored", STREAM, "open_without_lfn")
+            return
+        early = server.early_closes.pop(file_id, None)
+        if early is not None:
+            self._emit(server, pending, early, recv_us)
+            return
+        if file_id in server.opens:
+            self._emit_oldest(server, file_id, "id_again", recv_us)
+        server.opens[file_id] = pending
+        self.open_count += 1
+        if self.open_count > MAX_OPENS:
+            self._emit_oldest(server, next(iter(server.opens)), "too_many", recv_us)
+
+    def _on_close(self, server: Server, close: EarlyClose, recv_us: int) -> None:
+        pending = server.opens.pop(close.event.file_id, None)
+        if pending is not None:
+            self.open_count -= 1
+            self._emit(server, pending, close, recv_us)
+            return
+        # The open may have been before the collector's start, lost, or be overtaken: in the last case it still finds its close here.
+        self._counters.add("records_ignored", STREAM, "close_without_open")
+        server.early_closes[close.event.file_id] = close
+        if len(server.early_closes) > MAX_EARLY_CLOSES:
+            server.early_closes.popitem(last=False)
+
+    def _emit_oldest(self, server: Server, file_id: int, cause: str, recv_us: int) -> None:
+        pending = server.opens.pop(file_id)
+        self.open_count -= 1
+        self._counters.add("opens_unclosed", STREAM, cause)
+        self._emit(server, pending, None, recv_us)
+
+    def _emit_unclosed(self, server: Server, cause: str, recv_us: int) -> None:
+        while server.opens:
+            self._emit_oldest(server, next(iter(server.opens)), cause, recv_us)
+
+    def _emit(self, server: Server, pending: PendingOpen, close: EarlyClose | None, recv_us: int) -> None:
+        client = pending.client or server.users.get(pending.event.user_id)
+        event = close.event if close else None
+        record: Record = {
+            "record_id": f"{server.start_s}/{server.sid}/{pending.event.file_id}",
+            "cache": server.cache,
+            "lfn": pending.event.lfn,
+            "open_lo_us": pending.lo_us,
+            "open_hi_us": pending.hi_us,
+            "close_lo_us": close.lo_us if close else None,
+            "close_hi_us": close.hi_us if close else None,
+            "size": pending.event.size,
+            "b_read": event.b_read if event else None,
+            "b_readv": event.b_readv if event else None,
+            "b_write": event.b_write if event else None,
+            "n_read": event.n_read if event else None,
+            "n_readv": event.n_readv if event else None,
+            "forced": event.forced if event else None,
+            "user": client.user if client else None,
+            "client_host": client.host if client else None,
+            "app": client.app if client else None,
+            "recv_us": recv_us,
+        }
+        self._counters.add("records_parsed", STREAM)
+        if server.cache:
+            self._send(server, record)
+        elif self.waiting_count >= MAX_WAITING:
+            self._counters.add("records_dropped", STREAM, "waiting_full")
+        else:
+            self.waiting_count += 1
+            server.waiting.append(record)
+
+    def _send(self, server: Server, record: Record) -> None:
+        record["cache"] = server.cache
+        record["record_id"] = f"{server.cache}/{record['record_id']}"
+        self._output.record(STREAM, record)
+
+    def _server(self, key: ServerKey, recv_us: int) -> Server:
+        server = self._servers.get(key)
+        if server is not None:
+            self._servers.move_to_end(key)
+            return server
+        server = self._servers[key] = Server(key[1], key[2])
+        if len(self._servers) > MAX_SERVERS:
+            gone_key, gone = self._servers.popitem(last=False)
+            self._emit_unclosed(gone, "server_forgotten", recv_us)
+            if gone.waiting:
+                self.waiting_count -= len(gone.waiting)
+                self._counters.add("records_dropped", STREAM, "no_identity", len(gone.waiting))
+            if self._alive.get(gone.cache) == gone_key:
+                del self._alive[gone.cache]
+        return server
+
+    def _dead_letter(self, reason: str, cause: str, raw: bytes, recv_us: int) -> None:
+        self._counters.add("dead_letters", STREAM, cause)
+        self._output.dead_letter(STREAM, reason, raw, recv_us)
