@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -42,6 +43,8 @@ def spark_session(config: Config, app: str, *, kafka: bool = False) -> SparkSess
 
     from pyspark.sql import SparkSession
 
+    # What it would log it raises too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
