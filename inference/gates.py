@@ -1,0 +1,107 @@
+"""What a version must pass before it may be live. A gate answers with its value and its rule, not with a bare yes or no.
+
+All of it is judged from the bundle alone, so that promotion and ``smartcache watch`` judge alike, without TensorFlow. That the SavedModel
+says what the golden rows say was checked at export, and is checked again through the endpoint before a version goes live.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from smartcache.config import Config
+from smartcache.config import Gates as Settings
+
+from . import bundle as bundles
+from .bundle import Bundle, BundleError
+
+TAG: Final = "smartcache.gates"
+TAG_GATE: Final = "smartcache.gate."
+PASSED: Final = "passed"
+FAILED: Final = "failed"
+FORCED: Final = "forced: "
+
+
+class GateError(Exception):
+    """The gates cannot be asked; the text says why and the way out."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate's answer."""
+
+    name: str
+    value: str
+    rule: str
+    passed: bool
+
+    def __str__(self) -> str:
+        return f"{PASSED if self.passed else FAILED}: {self.value} ({self.rule})"
+
+
+def check_folder(folder: Path, settings: Settings, schema_hash: str) -> list[Gate]:
+    """All gates over the bundle in ``folder``. One that cannot be read fails the gate ``bundle``, and is asked no more."""
+    try:
+        bundle = bundles.read(folder)
+    except BundleError as error:
+        return [Gate("bundle", str(error), "complete and consistent", False)]
+    return [Gate("bundle", f"format {bundle.info.format}", "complete and consistent", True), *check(bundle, settings, schema_hash)]
+
+
+def check(bundle: Bundle, settings: Settings, schema_hash: str) -> Iterator[Gate]:
+    """The gates over a bundle that could be read."""
+    info = bundle.info
+    yield Gate(
+        "schema", info.feature_schema.hash, f"the features of this configuration, {schema_hash}", info.feature_schema.hash == schema_hash
+    )
+    rows = info.metrics.get("rows_uncensored", 0.0)
+    yield Gate(
+        "test_rows", f"{rows:.0f}", f"at least {settings.min_test_rows} test rows that were opened again", rows >= settings.min_test_rows
+    )
+    skill = info.metrics.get("skill", float("nan"))
+    yield Gate("skill", f"{skill:.4f}", f"at least {settings.min_skill:g}", skill >= settings.min_skill)
+    yield _distribution(bundle, settings.max_output_difference)
+    measured = max(bundle.golden_difference(), info.metrics.get("max_output_difference", float("inf")))
+    limit = settings.max_output_difference
+    yield Gate("parity", f"{measured:.3g}", f"Keras, SavedModel and weights.json differ by at most {limit:g}", measured <= limit)
+
+
+def all_passed(gates: Sequence[Gate]) -> bool:
+    """Whether none failed, and there was one."""
+    return bool(gates) and all(gate.passed for gate in gates)
+
+
+def tags(gates: Sequence[Gate], forced: str | None = None) -> dict[str, str]:
+    """The answers as tags of the version. ``forced`` is the reason for letting it pass in spite of them."""
+    summary = PASSED if all_passed(gates) else FORCED + forced if forced else FAILED
+    return {TAG_GATE + gate.name: str(gate)[:1000] for gate in gates} | {TAG: summary}
+
+
+def expected_schema_hash(config: Config) -> str:
+    """The hash of the features that the core computes under ``config``. Raises :class:`GateError` where there is no core here."""
+    try:
+        core = importlib.import_module("smartcache._core")
+        overlay = importlib.import_module("smartcache.preprocessing.core")
+    except ImportError as error:
+        raise GateError(
+            f"the C++ core is not installed here ({error}); install smartcache's wheel, or give the schema's hash with --schema-hash"
+        ) from error
+    return str(core.schema(overlay.core_toml(config))["hash"])
+
+
+def _distribution(bundle: Bundle, tolerance: float) -> Gate:
+    """Outputs are a distribution, also far from the data: no feature in the normal range of float32 makes a NaN."""
+    rng = np.random.default_rng(0)
+    wild = rng.standard_normal((64, bundle.info.inputs)).astype(np.float32) * np.float32(1e3) * bundle.network.scale + bundle.network.mean
+    rule = f"finite, sums to 1 within {tolerance:g}, on the golden rows and 1000 standard deviations out"
+    worst = 0.0
+    for outputs in (bundle.golden_outputs, bundle.network(bundle.golden_inputs), bundle.network(wild)):
+        if not np.isfinite(outputs).all() or (outputs < 0).any():
+            return Gate("outputs", "not finite or negative", rule, False)
+        worst = max(worst, float(np.abs(outputs.sum(axis=1, dtype=np.float64) - 1.0).max()))
+    return Gate("outputs", f"off by {worst:.3g}", rule, worst <= tolerance)

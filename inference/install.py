@@ -1,0 +1,133 @@
+"""Bundles on this host: ``bundle_dir/NAME/``, and ``bundle_dir/current``, the relative link to the one that is live.
+
+The link is moved by a rename, so a reader sees the old or the new one and nothing between. A bundle is made complete in
+``bundle_dir/.incoming-*``, on the same file system, and renamed into place; what a killed process leaves there is removed at the next
+start. One writer (``smartcache watch``), held by a lock file; any number of readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from . import bundle as bundles
+from .bundle import Bundle, BundleError
+
+CURRENT: Final = "current"
+_INCOMING: Final = ".incoming-"
+_LOCK: Final = ".lock"
+
+
+class InstallError(Exception):
+    """``bundle_dir`` cannot be used; the text names the path, the reason and the way out."""
+
+
+class BundleDir:
+    """The folder ``[model] bundle_dir`` of the versions of one model, ``MODEL_vN``."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self.folder = folder
+        self._name = re.compile(re.escape(model) + r"_v([0-9]+)")
+
+    @contextmanager
+    def writer(self) -> Iterator[None]:
+        """Be the one writer; :class:`InstallError` where another is, or the folder cannot be made."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise InstallError(
+                f"[model] bundle_dir {self.folder}: cannot be written ({error.strerror}); name a folder of this user"
+            ) from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise InstallError(
+                    f"[model] bundle_dir {self.folder}: another `smartcache watch` writes here; stop it, or name another folder"
+                ) from error
+            for left in self.folder.glob(f"{_INCOMING}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            yield
+        finally:
+            os.close(lock)
+
+    def current(self) -> str | None:
+        """The name that the link points to; None where there is none or what it points to is gone."""
+        try:
+            name = str((self.folder / CURRENT).readlink())
+        except OSError:
+            return None
+        return name if (self.folder / name).is_dir() else None
+
+    def installed(self, name: str) -> Bundle | None:
+        """The bundle of that name, None where there is none or it is damaged."""
+        try:
+            bundle = bundles.read(self.folder / name)
+        except BundleError:
+            return None
+        return bundle if bundle.info.name == name else None
+
+    @contextmanager
+    def incoming(self) -> Iterator[Path]:
+        """An empty folder beside the bundles, removed afterwards."""
+        path = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def place(self, bundle: Bundle) -> Bundle:
+        """Move a named bundle from :meth:`incoming` to its place; one that is damaged there is replaced, a live one never."""
+        target = self.folder / bundle.info.name
+        bundle.folder.chmod(0o755)
+        _sync_tree(bundle.folder)
+        if target.exists():
+            if self.current() == bundle.info.name:
+                # Readers may be in it: the link goes first. They keep the model that they have loaded.
+                (self.folder / CURRENT).unlink()
+            shutil.rmtree(target)
+        bundle.folder.rename(target)
+        _sync(self.folder)
+        return bundles.read(target)
+
+    def make_current(self, name: str) -> None:
+        """Have ``current`` name ``name``, in one step that survives a crash of the host."""
+        link = self.folder / f"{_INCOMING}link"
+        with contextlib.suppress(FileNotFoundError):
+            link.unlink()
+        link.symlink_to(name)
+        link.rename(self.folder / CURRENT)
+        _sync(self.folder)
+
+    def prune(self, keep: int) -> list[str]:
+        """Remove all but the current and the ``keep`` - 1 others that were installed last; returns their names."""
+        current = self.current()
+        others = [path for path in self.folder.iterdir() if self._name.fullmatch(path.name) and path.is_dir() and path.name != current]
+        others.sort(key=lambda path: path.stat().st_ctime_ns, reverse=True)
+        removed = others[max(keep - 1, 0) :]
+        for path in removed:
+            shutil.rmtree(path, ignore_errors=True)
+        return [path.name for path in removed]
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Have the kernel write a file or folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,74 @@
+"""The network: features in schema order to the distribution of the time to the next open.
+
+    x [None, F] float32  ->  (x - mean) / scale  ->  dense relu … dense relu  ->  dense softmax  ->  p [None, B] float32
+
+Mean and scale are part of the graph, so that what is served takes features as the core computes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from .dataset import Floats
+from .survival import FLOOR
+
+INPUT: Final = "features"
+OUTPUT: Final = "next_open"
+
+
+def quiet_tensorflow() -> None:
+    """Keep TensorFlow's start-up notes off the terminal and pick the backend; call before the first import of it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+
+def deterministic(seed: int) -> None:
+    """Seed Python, NumPy and TensorFlow, and have TensorFlow use deterministic kernels (for the rest of this process)."""
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(seed)
+    tf.config.experimental.enable_op_determinism()
+
+
+def normalization(features: Floats) -> tuple[Floats, Floats]:
+    """Mean and scale, [F] each, of the columns of [N, F]: (x - mean) / scale has mean 0 and standard deviation 1.
+
+    The scale of a column that (almost) never changes is 1: it says nothing here, and must not blow up where it differs later.
+    """
+    mean = features.mean(axis=0, dtype=np.float64)
+    scale = features.std(axis=0, dtype=np.float64)
+    constant = scale < 1e-6 * np.maximum(np.abs(mean), 1.0)
+    return mean.astype(np.float32), np.where(constant, 1.0, scale).astype(np.float32)
+
+
+def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, learning_rate: float) -> Any:
+    """A compiled ``keras.Model``; ``mean`` and ``scale`` as :func:`normalization` gives them."""
+    import keras
+
+    inputs = keras.Input((len(mean),), name=INPUT, dtype="float32")
+    hidden_ = keras.layers.Normalization(mean=mean, variance=np.square(scale, dtype=np.float64).astype(np.float32), name="normalization")(
+        inputs
+    )
+    for number, units in enumerate(hidden):
+        hidden_ = keras.layers.Dense(units, activation="relu", name=f"hidden_{number}")(hidden_)
+    output = keras.layers.Dense(outputs, activation="softmax", name=OUTPUT)(hidden_)
+    model = keras.Model(inputs, output, name="reuse")
+    model.compile(optimizer=keras.optimizers.Adam(learning_rate), loss=_loss)
+    return model
+
+
+def predict(model: Any, features: Floats) -> Floats:
+    """[N, B] probabilities."""
+    return np.asarray(model.predict(features, batch_size=8192, verbose=0), dtype=np.float32)
+
+
+def _loss(target: Any, probabilities: Any) -> Any:
+    """:func:`.survival.row_losses` for Keras."""
+    from keras import ops
+
+    return -ops.log(ops.clip(ops.sum(target * probabilities, axis=-1), FLOOR, 1.0))

@@ -1,0 +1,59 @@
+"""Synthetic training sets with a known signal: what a model can learn from them is known beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+NAMES = ["signal", "noise", "constant", "large"]
+SCHEMA: dict[str, Any] = {"version": 1, "names": NAMES, "hash": hashlib.sha256(b"synthetic").hexdigest()[:16], "text": "synthetic"}
+START_US = 1_700_000_000_000_000
+DAY_S = 86400.0
+
+
+def columns(rows: int, seed: int = 0, days: float = 60.0) -> dict[str, Any]:
+    """Opens over ``days``; where ``signal`` > 0 the file is opened again after about an hour, else after a month or never."""
+    rng = np.random.default_rng(seed)
+    t_s = np.sort(rng.uniform(0, days * DAY_S, rows))
+    signal = rng.standard_normal(rows)
+    features = np.stack([signal, rng.standard_normal(rows), np.full(rows, 3.0), rng.lognormal(10, 2, rows)], axis=1).astype(np.float32)
+    gap_s = np.where(signal + 0.2 * rng.standard_normal(rows) > 0, rng.exponential(3600, rows), rng.exponential(40 * DAY_S, rows))
+    watched_s = days * DAY_S - t_s
+    censored = gap_s > watched_s
+    return {
+        "cache": ["cache:1094"] * rows,
+        "lfn": [f"/store/{number % 97}" for number in range(rows)],
+        "t_us": (START_US + t_s * 1e6).astype(np.int64),
+        "size": rng.integers(1, 10**9, rows),
+        "features": list(features),
+        "next_open_s": [None if cut else float(gap) for cut, gap in zip(censored, gap_s, strict=True)],
+        "censored": censored,
+        "observed_s": np.where(censored, watched_s, gap_s),
+        "weight": rng.lognormal(18, 2, rows),
+        "split": np.array(["train", "validate", "test"])[np.searchsorted([0.7, 0.85], t_s / (days * DAY_S))],
+    }
+
+
+def write(folder: Path, rows: int = 1000, seed: int = 0, days: float = 60.0, **replaced: Any) -> Path:
+    """Write a training set to ``folder``; ``replaced`` columns are written instead of those drawn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = columns(rows, seed, days) | replaced
+    table = pa.table({name: values for name, values in content.items() if values is not None})
+    pq.write_table(table, folder / "part-0.parquet")
+    digest = hashlib.sha256((folder / "part-0.parquet").read_bytes()).hexdigest()
+    window = {"start_us": START_US, "end_us": START_US + int(days * DAY_S * 1e6)}
+    manifest = {"format": 1, "schema": SCHEMA, "window": window, "rows": rows, "sha256": digest, "command": "synthetic", "config": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def change_manifest(folder: Path, **changes: Any) -> None:
+    """Overwrite keys of the manifest."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
