@@ -1,8 +1,8 @@
 """The access table: one row per open of a file at a cache. Its columns, and a reader for programs without Spark.
 
-Layout: ``TABLE/cache=HOST%3APORT/day=YYYY-MM-DD/part-….parquet`` and ``TABLE/_spark_metadata/``, the list of the files that count. A batch that was killed
-leaves files that are in no list, some of them half written: whoever does not read through Spark takes the list, as :func:`read_access_table`
-does.
+Layout: ``TABLE/cache=HOST%3APORT/day=YYYY-MM-DD/part-….parquet`` and ``TABLE/_spark_metadata/``, the list of the files that count. A
+batch that was killed leaves files that are in no list, some of them half written: whoever does not read through Spark takes the list, as
+:func:`read_access_table` does.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ import typer
 from smartcache.config import Config, ConfigError, load
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="The site's configuration, laid over the defaults; else the file that $SMARTCACHE_CONFIG names.")
+    Path | None,
+    typer.Option("--config", help="The site's configuration, laid over the defaults; else the file that $SMARTCACHE_CONFIG names."),
 ]
 
 
@@ -66,16 +67,20 @@ def stream(
 
 
 def build_dataset(
-    output: Annotated[str, typer.Option(help="Folder for the training set, on any Hadoop file system; must be new or hold an earlier one.")],
+    output: Annotated[
+        str, typer.Option(help="Folder for the training set, on any Hadoop file system; must be new or hold an earlier one.")
+    ],
     config: ConfigFile = None,
     cache: Annotated[list[str] | None, typer.Option(help="Only this cache (HOST:PORT); may be given more than once. Default: all.")] = None,
-    start: Annotated[str | None, typer.Option("--from", help="Opens from here on: 2026-05-01, 2026-05-01T06:00:00Z or Unix seconds.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Opens from here on: 2026-05-01, 2026-05-01T06:00:00Z or Unix seconds.")
+    ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Opens before this; also where watching ends. Default: the last open.")] = None,
 ) -> None:
     """Make a training set from the access table: features, time to the next open, split by time.
 
-    Features come from the C++ core, replayed over the opens of each cache in the order of time, as the plugin computed them. Opens whose file was
-    not seen again before the window's end are marked as censored. The same table, window and configuration give the same bytes;
+    Features come from the C++ core, replayed over the opens of each cache in the order of time, as the plugin computed them. Opens whose
+    file was not seen again before the window's end are marked as censored. The same table, window and configuration give the same bytes;
     manifest.json holds what is needed to make it again.
     """
     settings = _load(config)

@@ -1,16 +1,18 @@
 """``smartcache build-dataset``: the access table becomes a training set, as one Spark job that collects no rows on the driver.
 
-Which rows: where a cache has decisions, its opens that have one, with what the plugin knew (`t_us`, `on_disk`, `known_size`, `fill`); where it has
-none (no plugin yet), all its opens at `open_us`, as never on disk and of unknown size. Opens from ``--from`` to before ``--to``.
+Which rows: where a cache has decisions, its opens that have one, with what the plugin knew (`t_us`, `on_disk`, `known_size`, `fill`);
+where it has none (no plugin yet), all its opens at `open_us`, as never on disk and of unknown size. Opens from ``--from`` to before
+``--to``.
 
-Features: the core, replayed over those rows in the order (time, open_id), cache by cache: one task a cache, sorted by Spark, streamed through the
-core batch by batch, so a task holds the core's history and one batch.
+Features: the core, replayed over those rows in the order (time, open_id), cache by cache: one task a cache, sorted by Spark, streamed
+through the core batch by batch, so a task holds the core's history and one batch.
 
-Labels: seconds to the next open of that LFN at that cache, *any* open, one that Decide was not asked for counts as demand too (its time is as coarse
-as the f-stream's window). Where no further open was seen, `censored`. `observed_s`: from the open to the window's end, of every row.
+Labels: seconds to the next open of that LFN at that cache, *any* open, one that Decide was not asked for counts as demand too (its time
+is as coarse as the f-stream's window). Where no further open was seen, `censored`. `observed_s`: from the open to the window's end, of
+every row.
 
-Split: at the time before which the configured share of all rows lies, so by rows and not by length of time, as load is uneven; the same moment for
-all caches. Rows of the same microsecond stay together, in the later part.
+Split: at the time before which the configured share of all rows lies, so by rows and not by length of time, as load is uneven; the same
+moment for all caches. Rows of the same microsecond stay together, in the later part.
 
 Files: ``part-NNNNN.parquet``, one a cache in the order of the cache ids, written beside and moved into place, manifest.json last: a folder
 with a manifest is complete.
@@ -64,7 +66,7 @@ class Request:
 
 
 def moment_us(text: str | None, option: str) -> int | None:
-    """Microseconds of Unix time from a date, a time (ISO 8601, UTC where it has no zone) or Unix seconds; ValueError says what would be right."""
+    """Microseconds of Unix time from a date, a time (ISO 8601; UTC where it has no zone) or Unix seconds; ValueError says what is right."""
     if text is None:
         return None
     try:
@@ -119,7 +121,7 @@ def build(spark: SparkSession, config: Config, request: Request, progress: Progr
 def _opens(spark: SparkSession, table: str, request: Request) -> DataFrame:
     """The opens of the window, `at_us` being when."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+    from pyspark.sql import functions as F
 
     from .access import access_schema
 
@@ -138,7 +140,7 @@ def _opens(spark: SparkSession, table: str, request: Request) -> DataFrame:
 
 def _caches(opens: DataFrame, request: Request) -> tuple[dict[str, bool], int]:
     """Cache ids in order, each with whether it has decisions; and the end of the window."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     found = opens.groupBy("cache").agg(F.max(F.col("t_us").isNotNull()).alias("decided"), F.max("open_us").alias("last_us")).collect()
     missing = sorted(set(request.caches) - {row["cache"] for row in found})
@@ -153,7 +155,7 @@ def _caches(opens: DataFrame, request: Request) -> tuple[dict[str, bool], int]:
 def _labelled(opens: DataFrame, caches: dict[str, bool], end_us: int) -> DataFrame:
     """What the core is told of each kept open, and its label; `part` is the cache's place in the order."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     undecided = [cache for cache, has in caches.items() if not has]
     places = F.create_map(*(F.lit(each) for pair in zip(caches, range(len(caches)), strict=True) for each in pair))
@@ -189,7 +191,7 @@ def _cuts(rows: DataFrame, shares: tuple[float, ...]) -> list[int]:
 
 
 def _nth_time(rows: DataFrame, index: int) -> int:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     start = 0
     part = rows.select("t_us")
@@ -206,7 +208,7 @@ def _nth_time(rows: DataFrame, index: int) -> int:
 
 def _write(spark: SparkSession, rows: DataFrame, caches: list[str], cuts: list[int], text: str, folder: str) -> list[dict[str, Any]]:
     """Write one file a cache; what each of them holds, in order."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     told = spark.sparkContext.accumulator({}, _merging())
     split = F.when(F.col("t_us") < cuts[0], SPLITS[0]).when(F.col("t_us") < cuts[1], SPLITS[1]).otherwise(SPLITS[2])
@@ -266,7 +268,7 @@ def _merging() -> Any:
         def zero(self, value: dict[str, Any]) -> dict[str, Any]:
             return {}
 
-        def addInPlace(self, one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:  # noqa: N802 - Spark's
+        def addInPlace(self, one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
             return {**one, **two}
 
     return Merging()
@@ -281,7 +283,7 @@ def _publish(spark: SparkSession, output: str, count: int, manifest: dict[str, A
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path
     folder = path(output)
-    files = folder.getFileSystem(spark._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    files = folder.getFileSystem(spark._jsc.hadoopConfiguration())
     files.delete(path(folder, MANIFEST), False)
     for status in files.listStatus(folder):
         if status.getPath().getName().startswith("part-"):

@@ -5,19 +5,19 @@ An **open** (f-stream record) is what a row is made from. Its times are windows,
 
     open_lo_us - 1 s <= t_us <= min(open_hi_us, close_hi_us) + 1 s
 
-A **pfc record** is one life of pfc's File object. It begins with the open that created it (clocks of 1 s) and ends with the last client, so it
-is that first open's where
+A **pfc record** is one life of pfc's File object. It begins with the open that created it (clocks of 1 s) and ends with the last client,
+so it is that first open's where
 
     open_lo_us - 1 s <= attach_us <= min(open_hi_us, close_hi_us) + 1 s  and  detach_us >= close_lo_us - 1 s
     and, where the decision is known,  t_us - 1 s <= attach_us <= t_us + 5 s
 
-(a decision comes just before the File object). Each record is used once; opens take in the order of their windows, then of the server's file
-ids, so of clients that overlap the first one gets both. Nothing is settled before the row is written: with each new record all open questions
-are matched anew, so the order of arrival does not matter.
+(a decision comes just before the File object). Each record is used once; opens take in the order of their windows, then of the server's
+file ids, so of clients that overlap the first one gets both. Nothing is settled before the row is written: with each new record all open
+questions are matched anew, so the order of arrival does not matter.
 
-A row is written once both were found, or once the open's record is ``grace_ms`` old. An open that was answered bypass has no pfc record: it does
-not wait for one. What belongs to no open is dropped ``watermark_ms`` after it came, and counted. Record ids are remembered as long, so a
-duplicate that comes later than that makes a second row.
+A row is written once both were found, or once the open's record is ``grace_ms`` old. An open that was answered bypass has no pfc record:
+it does not wait for one. What belongs to no open is dropped ``watermark_ms`` after it came, and counted. Record ids are remembered as
+long, so a duplicate that comes later than that makes a second row.
 
 All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
 """
@@ -188,9 +188,7 @@ def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, out
 def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outcome: Outcome) -> None:
     if not state.opens:
         return
-    matches = match(
-        [each.record for each in state.opens], [each.record for each in state.decisions], [each.record for each in state.pfcs]
-    )
+    matches = match([each.record for each in state.opens], [each.record for each in state.decisions], [each.record for each in state.pfcs])
     used: set[str] = set()
     for waiting, (decision, pfc) in zip(state.opens, matches, strict=True):
         complete = decision is not None and (pfc is not None or _bypassed(decision))

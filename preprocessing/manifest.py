@@ -1,8 +1,8 @@
 """What a training set says about itself: ``manifest.json``, and the digest of its rows.
 
-The digest does not depend on how rows are cut into batches, files or row groups: of each column, a SHA-256 runs over its values in the order of
-the rows (missing values as zeros, a byte of validity for each, lengths of texts and lists apart); the digest of a cache is the SHA-256 of its
-columns' digests, that of the training set is the SHA-256 of its caches' digests in the order of the cache ids.
+The digest does not depend on how rows are cut into batches, files or row groups: of each column, a SHA-256 runs over its values in the
+order of the rows (missing values as zeros, a byte of validity for each, lengths of texts and lists apart); the digest of a cache is the
+SHA-256 of its columns' digests, that of the training set is the SHA-256 of its caches' digests in the order of the cache ids.
 """
 
 from __future__ import annotations

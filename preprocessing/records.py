@@ -1,7 +1,7 @@
 """The records of ``docs/contracts.md`` as Spark reads them, and what makes one malformed.
 
-The JSON Schemas that the collector writes by are in ``ingestion/schemas``; a test holds the types here against them. Fields that are not named
-here are ignored: schemas grow by optional fields.
+The JSON Schemas that the collector writes by are in ``ingestion/schemas``; a test holds the types here against them. Fields that are not
+named here are ignored: schemas grow by optional fields.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def topics(kafka: Kafka) -> dict[str, str]:
 
 
 def parsed(messages: DataFrame, kafka: Kafka) -> DataFrame:
-    """Kafka's messages as records: columns of ``messages`` and `kind`, `cache`, `lfn`, `record` (JSON), `reason` (null where it is well-formed).
+    """Kafka's messages as records: their columns and `kind`, `cache`, `lfn`, `record` (JSON), `reason` (null where it is well-formed).
 
     `record` is written anew from what was parsed, so it holds known fields of the right type and nothing else.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+    from pyspark.sql import functions as F
 
     text = F.col("value").cast("string")
     fields = messages.withColumns({f"_{name}": _read(text, kind) for name, kind in KINDS.items()})
@@ -129,14 +129,14 @@ def parsed(messages: DataFrame, kafka: Kafka) -> DataFrame:
 
 
 def _read(text: Column, kind: Kind) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return F.from_json(text, kind.schema(), {"mode": "PERMISSIVE"})
 
 
 def _reason(record: Column, kind: Kind) -> Column:
     """What is wrong with it, the first thing that is; null where nothing is."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     nothing = reduce(lambda left, right: left & right, [record[name].isNull() for name, _ in kind.fields])
     checks = [F.when(record.isNull() | nothing, F.lit("not a JSON object of this record"))]

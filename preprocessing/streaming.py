@@ -3,8 +3,8 @@
 Two queries in one session, each with a checkpoint of its own:
 
 - **access**: Kafka, parse, group by cache and LFN, :mod:`.join` with RocksDB state and processing-time timers (they fire without new data),
-  Parquet. Exactly once: the sink's file list and the state belong to the same batch, so after a crash the batch is repeated as it was, its clock
-  included.
+  Parquet. Exactly once: the sink's file list and the state belong to the same batch, so after a crash the batch is repeated as it was,
+  its clock included.
 - **quarantine**: Kafka, parse, keep what is malformed with the reason, Parquet partitioned by day.
 
 What is dropped is counted in the query's own metrics (`observe`), which :class:`Counters` sums up.
@@ -100,7 +100,7 @@ class Stream:
         self._queries = [start_access(self._spark, self.config), start_quarantine(self._spark, self.config)]
 
     def ready(self) -> bool:
-        """Whether both run: the access query has done a batch, the quarantine query has found Kafka. :class:`StreamError` where one ended."""
+        """Whether both run: access has done a batch, quarantine has found Kafka. :class:`StreamError` where one ended."""
         self.check()
         access, quarantine = self._queries
         return access.lastProgress is not None and "nitializing" not in quarantine.status["message"]
@@ -130,7 +130,7 @@ class Stream:
 
 def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
     """Start the access query."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+    from pyspark.sql import functions as F
 
     records = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNull())
     # One task reads many Kafka partitions: their number is the broker's affair, ours is that of the state.
@@ -159,7 +159,7 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
 
 def start_quarantine(spark: SparkSession, config: Config) -> StreamingQuery:
     """Start the quarantine query: `topic partition offset kafka_us reason key value day`."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     malformed = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNotNull())
     rows = malformed.select(
@@ -212,11 +212,11 @@ def _processor(times: Times, core_text: str) -> Any:
             self._handle = handle
             self._store = handle.getValueState("join", "state string, wake_ms long")
 
-        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             incoming = [(row.kind, json.loads(row.record)) for row in rows]
             return self._step(incoming, timerValues.getCurrentProcessingTimeInMs(), fired=False)
 
-        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
             return self._step([], timerValues.getCurrentProcessingTimeInMs(), fired=True)
 
         def _step(self, incoming: list[Any], now_ms: int, *, fired: bool) -> Iterator[Any]:
@@ -252,7 +252,7 @@ def _joined_schema() -> Any:
 def _make_folder(spark: SparkSession, path: str) -> None:
     jvm: Any = spark._jvm
     where = jvm.org.apache.hadoop.fs.Path(path)
-    where.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(where)  # type: ignore[attr-defined]
+    where.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(where)
 
 
 def _seconds(value: float) -> str:

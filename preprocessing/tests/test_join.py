@@ -136,7 +136,13 @@ def test_late_pfc_record_changes_no_row_and_is_counted_once():
 
 def test_late_decision_is_not_the_next_opens():
     """Its open was written without it; the next open of the file is half an hour on."""
-    join = Join().take(20, an_open(5, 3, 14)).take(85, a_decision(1, 3.25)).take(1820, an_open(6, 1803, 1814), a_pfc(1, 1803, 1814)).run_timers()
+    join = (
+        Join()
+        .take(20, an_open(5, 3, 14))
+        .take(85, a_decision(1, 3.25))
+        .take(1820, an_open(6, 1803, 1814), a_pfc(1, 1803, 1814))
+        .run_timers()
+    )
     assert [row["decision_id"] for row in join.rows] == [None, None]
     assert join.dropped == {"unmatched_decisions": 1}
 
@@ -273,11 +279,10 @@ def test_restart_repeats_a_batch_to_the_letter():
 def test_random_traffic_uses_each_record_once_and_loses_no_open():
     for seed in range(30):
         chance = random.Random(seed)
-        events, opens, t = [], 0, 0.0
+        events, t = [], 0.0
         for number in range(40):
             t += chance.expovariate(1 / 20)
             last = t + chance.uniform(0.1, 40)
-            opens += 1
             events.append((last + chance.uniform(0, 15), an_open(number, t, last)))
             if chance.random() < 0.9:
                 events.append((t + chance.uniform(0, 1), a_decision(number, t, chance.choice(["admit", "bypass"]))))
