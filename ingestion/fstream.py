@@ -189,13 +189,13 @@ def _close(raw: bytes, body: int, end: int, flags: int, file_id: int) -> Close:
     need = _XFR.size + (_OPS.size if flags & (_HAS_OPS | _HAS_SSQ) else 0) + (_SSQ_SIZE if flags & _HAS_SSQ else 0)
     if end - body < need:
         raise ParseError("record", "a close has no room for what its flags say")
-    moved = _XFR.unpack_from(raw, body)
+    b_read, b_readv, b_write = _XFR.unpack_from(raw, body)
     n_read = n_readv = None
     if flags & (_HAS_OPS | _HAS_SSQ):
         n_read, n_readv = _OPS.unpack_from(raw, body + _XFR.size)[:2]
-    if min(*moved, n_read or 0, n_readv or 0) < 0:
+    if min(b_read, b_readv, b_write, n_read or 0, n_readv or 0) < 0:
         raise ParseError("record", "a close has negative counts")
-    return Close(file_id, bool(flags & _FORCED), *moved, n_read, n_readv)
+    return Close(file_id, bool(flags & _FORCED), b_read, b_readv, b_write, n_read, n_readv)
 
 
 def _map_text(raw: bytes) -> tuple[int, str]:
