@@ -1,0 +1,170 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// authorize lets through who sends the administrator's token. The comparison takes as long for a wrong token as for a right one.
+func (s *server) authorize(w http.ResponseWriter, r *http.Request) *failure {
+	if s.config.adminToken == "" {
+		return fail(http.StatusForbidden, "forbidden",
+			"this endpoint takes no uploads and deletes, as it was started without a token: set admin_token_file in section [endpoint] of smartcache.toml (flag -admin-token-file) and restart it")
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	want, got := sha256.Sum256([]byte(s.config.adminToken)), sha256.Sum256([]byte(strings.TrimSpace(token)))
+	if equal := subtle.ConstantTimeCompare(want[:], got[:]) == 1; !equal || !strings.EqualFold(scheme, "Bearer") {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		return fail(http.StatusUnauthorized, "unauthorized", "Authorization: must be Bearer with the token of the endpoint's admin_token_file")
+	}
+	if !s.ready.Load() {
+		return notReady()
+	}
+	return nil
+}
+
+// change begins an administrative call: it waits for its turn and takes away the connection's time limits, which are those of predictions.
+func (s *server) change(w http.ResponseWriter, r *http.Request) (done func(), _ *http.ResponseController, _ *failure) {
+	control := http.NewResponseController(w)
+	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {
+		s.log.Error("time limits can't be set", "error", err)
+		return nil, nil, internal("request")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.config.requestTimeout)
+	defer cancel()
+	done, failed := s.models.change(ctx)
+	if failed != nil {
+		w.Header().Set("Retry-After", "1")
+		return nil, nil, failed
+	}
+	return func() {
+		done()
+		// From here the answer has its time. That of a connection that is gone can't be set, and need not be.
+		_ = control.SetWriteDeadline(time.Now().Add(s.config.requestTimeout))
+	}, control, nil
+}
+
+// upload answers POST /upload: unpacked beside the models, loaded and compared with its golden rows, then renamed into place and served. After
+// any failure nothing of it is left.
+func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
+	if err := s.authorize(w, r); err != nil {
+		w.Header().Set("Connection", "close")
+		return err
+	}
+	limit := s.config.maxUploadBytes
+	if r.ContentLength > limit {
+		w.Header().Set("Connection", "close")
+		return tooLarge(limit)
+	}
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Type: must not be a form: send the tar itself as the body")
+	}
+	done, control, failed := s.change(w, r)
+	if failed != nil {
+		return failed
+	}
+	defer done()
+
+	folder, err := os.MkdirTemp(s.config.modelDir, uploadPrefix)
+	if err != nil {
+		s.log.Error("upload can't be stored", "error", err)
+		return internal("upload")
+	}
+	defer func() {
+		if err := os.RemoveAll(folder); err != nil {
+			s.log.Warn("an upload's files are left until the next start", "folder", folder, "error", err)
+		}
+	}()
+
+	var stream io.Reader = &steadyReader{http.MaxBytesReader(w, r.Body, limit), control, s.config.requestTimeout}
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		if stream, err = gzip.NewReader(stream); err != nil {
+			return s.archiveFailure(err)
+		}
+	default:
+		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Encoding: must be gzip or absent, is %s", shown(encoding))
+	}
+	name, err := unpack(stream, folder, limit)
+	if err != nil {
+		return s.archiveFailure(err)
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return badRequest("body: the connection is gone: %v", err)
+	}
+
+	start := time.Now()
+	installed, failed := s.models.install(filepath.Join(folder, name), name)
+	if failed != nil {
+		if failed.status < 500 {
+			s.log.Warn("upload refused", "model", name, "error", failed)
+		}
+		return failed
+	}
+	status := "already served"
+	if installed {
+		status = "loaded"
+		s.log.Info("model uploaded", "model", name, "seconds", time.Since(start).Seconds())
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"model": name, "status": status})
+	return nil
+}
+
+// archiveFailure is the answer to an archive that could not be unpacked.
+func (s *server) archiveFailure(err error) *failure {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		s.log.Error("upload can't be stored", "error", err)
+		return internal("upload")
+	}
+	if f := bodyFailure(err, s.config.maxUploadBytes); f.status != http.StatusBadRequest {
+		return f
+	}
+	return fail(http.StatusBadRequest, "bad_archive", "archive: %v: send a tar of NAME/…, compressed only with Content-Encoding: gzip", err)
+}
+
+// remove answers DELETE /delete/NAME once the model is freed.
+func (s *server) remove(w http.ResponseWriter, r *http.Request) *failure {
+	if err := s.authorize(w, r); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	if !modelName.MatchString(name) {
+		return badRequest("model: must be a name of A-Z a-z 0-9 _, is %s", shown(name))
+	}
+	done, _, err := s.change(w, r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := s.models.remove(name); err != nil {
+		return err
+	}
+	s.log.Info("model deleted", "model", name)
+	writeJSON(w, http.StatusOK, map[string]string{"model": name, "status": "deleted"})
+	return nil
+}
+
+// steadyReader reads a body that may be long, but must make progress within the limit each time.
+type steadyReader struct {
+	io.Reader
+	control *http.ResponseController
+	limit   time.Duration
+}
+
+func (s *steadyReader) Read(p []byte) (int, error) {
+	if err := s.control.SetReadDeadline(time.Now().Add(s.limit)); err != nil {
+		return 0, err
+	}
+	return s.Reader.Read(p)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// maxEntries bounds what an archive costs beside its bytes: a SavedModel has about ten files.
+const maxEntries = 1000
+
+var errTooLarge = errors.New("the archive unpacks to more than is allowed")
+
+// unpack reads a tar of one folder, NAME/…, into the folder `into` and returns NAME. It writes only inside `into`, only files and folders,
+// each once, and reads at most limit bytes. An error says what is wrong with the archive, or is that of stream; what was unpacked by then
+// is left in `into`.
+func unpack(stream io.Reader, into string, limit int64) (name string, err error) {
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	limited := &limitedReader{stream, limit}
+	archive := tar.NewReader(limited)
+	for entries := 0; ; entries++ {
+		header, err := archive.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return "", err
+		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		if entries >= maxEntries {
+			return "", fmt.Errorf("must have at most %d entries", maxEntries)
+		}
+		place := path.Clean(header.Name)
+		if place == "." && header.Typeflag == tar.TypeDir {
+			continue
+		}
+		if !filepath.IsLocal(place) || strings.ContainsAny(header.Name, "\\\x00") || strings.Contains("/"+header.Name+"/", "/../") {
+			return "", fmt.Errorf("entry %s: must lie inside the archive's own folder", shown(header.Name))
+		}
+		first, _, inside := strings.Cut(place, "/")
+		switch {
+		case !modelName.MatchString(first):
+			return "", fmt.Errorf("entry %s: must lie in one folder that is named as the model, of A-Z a-z 0-9 _", shown(header.Name))
+		case name != "" && name != first:
+			return "", fmt.Errorf("entry %s: must lie in the same folder as the others, %s", shown(header.Name), name)
+		}
+		name = first
+
+		switch header.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(place, 0o755)
+		case tar.TypeReg:
+			if !inside {
+				return "", fmt.Errorf("entry %s: must lie in a folder that is named as the model", shown(header.Name))
+			}
+			err = unpackFile(root, place, archive)
+		default:
+			return "", fmt.Errorf("entry %s: must be a file or a folder, is of type %q", shown(header.Name), header.Typeflag)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("entry %s: must be there once, is there twice", shown(header.Name))
+		} else if err != nil {
+			return "", err
+		}
+	}
+	// To the end: the checksum of a gzip stream stands there.
+	if _, err := io.Copy(io.Discard, limited); err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", errors.New("must hold a folder that is named as the model, is empty")
+	}
+	return name, nil
+}
+
+func unpackFile(root *os.Root, place string, content io.Reader) error {
+	if err := root.MkdirAll(path.Dir(place), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(place, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
+}
+
+// limitedReader fails with errTooLarge where there is more to read than left.
+type limitedReader struct {
+	io.Reader
+	left int64
+}
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	// One byte more than is allowed tells too much from just enough.
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.Reader.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// The nodes that TFaaS takes where params.json names none.
+const (
+	defaultInputNode  = "serving_default_inputs_input"
+	defaultOutputNode = "StatefulPartitionedCall:0"
+)
+
+var modelName = regexp.MustCompile(`^[A-Za-z0-9_]{1,128}$`)
+
+// bundle is what the files of a model's folder say beside the SavedModel itself.
+type bundle struct {
+	name       string
+	params     json.RawMessage // params.json as it is, which GET /models and GET /params answer
+	inputNode  string
+	outputNode string
+	features   []string // names of the input values, in order
+	outputs    int      // values of one output row
+	golden     golden
+}
+
+// golden are rows that the model answered when it was made.
+type golden struct {
+	Inputs  [][]float32 `json:"inputs"`
+	Outputs [][]float32 `json:"outputs"`
+}
+
+// readBundle reads and checks the folder of the model NAME. An error names the file and what in it is wrong.
+func readBundle(folder, name string) (*bundle, error) {
+	b := &bundle{name: name}
+	var params struct {
+		Name       string `json:"name"`
+		InputNode  string `json:"input_node"`
+		OutputNode string `json:"output_node"`
+	}
+	raw, err := readJSON(folder, "params.json", &params)
+	if err != nil {
+		return nil, err
+	}
+	if params.Name != "" && params.Name != name {
+		return nil, fmt.Errorf("params.json: name: must be that of the folder, %q, is %q", name, params.Name)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, raw); err != nil {
+		return nil, fmt.Errorf("params.json: %w", err)
+	}
+	b.params, b.inputNode, b.outputNode = compact.Bytes(), params.InputNode, params.OutputNode
+	if b.inputNode == "" {
+		b.inputNode = defaultInputNode
+	}
+	if b.outputNode == "" {
+		b.outputNode = defaultOutputNode
+	}
+
+	var about struct {
+		Format int    `json:"format"`
+		Name   string `json:"name"`
+		Schema struct {
+			Names []string `json:"names"`
+		} `json:"schema"`
+		BucketEdges []float64 `json:"bucket_edges_s"`
+	}
+	if _, err := readJSON(folder, "bundle.json", &about); err != nil {
+		return nil, err
+	}
+	if about.Format != 1 {
+		return nil, fmt.Errorf("bundle.json: format: must be 1, is %d", about.Format)
+	}
+	if about.Name != name {
+		return nil, fmt.Errorf("bundle.json: name: must be that of the folder, %q, is %q", name, about.Name)
+	}
+	if len(about.Schema.Names) == 0 || len(about.BucketEdges) == 0 {
+		return nil, fmt.Errorf("bundle.json: schema.names and bucket_edges_s must not be empty")
+	}
+	b.features, b.outputs = about.Schema.Names, len(about.BucketEdges)+1
+	known := map[string]bool{}
+	for _, feature := range b.features {
+		if known[feature] {
+			return nil, fmt.Errorf("bundle.json: schema.names: must differ from each other, %q is there twice", feature)
+		}
+		known[feature] = true
+	}
+
+	if _, err := readJSON(folder, "golden.json", &b.golden); err != nil {
+		return nil, err
+	}
+	if len(b.golden.Inputs) == 0 || len(b.golden.Inputs) != len(b.golden.Outputs) {
+		return nil, fmt.Errorf("golden.json: must hold as many inputs as outputs and at least one, has %d and %d", len(b.golden.Inputs), len(b.golden.Outputs))
+	}
+	for i := range b.golden.Inputs {
+		if len(b.golden.Inputs[i]) != len(b.features) || len(b.golden.Outputs[i]) != b.outputs {
+			return nil, fmt.Errorf("golden.json: row %d: must have %d inputs and %d outputs, has %d and %d", i, len(b.features), b.outputs,
+				len(b.golden.Inputs[i]), len(b.golden.Outputs[i]))
+		}
+	}
+	return b, nil
+}
+
+func readJSON(folder, file string, into any) ([]byte, error) {
+	raw, err := os.ReadFile(filepath.Join(folder, file))
+	if err != nil {
+		return nil, fmt.Errorf("%s: can't be read: %w", file, pathless(err))
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return raw, nil
+}
+
+// digest identifies the content of a folder: the SHA-256 over the path, length and bytes of each of its files, in the order of their
+// paths. Times, modes and empty folders do not count: they are not what is served.
+func digest(folder string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if !entry.Type().IsRegular() {
+			return fmt.Errorf("%s: must be a file or a folder", entry.Name())
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(folder, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%q %d\n", relative, info.Size())
+		_, err = io.Copy(sum, file)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// pathless drops the path from an error of the file system: a client has no business with it.
+func pathless(err error) error {
+	if e, ok := err.(*fs.PathError); ok {
+		return e.Err
+	}
+	return err
+}

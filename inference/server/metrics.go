@@ -1,0 +1,75 @@
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what /metrics shows. Labels are of few, fixed values: never what a client sent.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	rows     prometheus.Counter
+	leftOut  prometheus.Gauge
+}
+
+func newMetrics(models func() int) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "smartcache_endpoint_requests_total", Help: "Requests answered, by handler and HTTP status.",
+		}, []string{"handler", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "smartcache_endpoint_request_seconds", Help: "Time from a request's header to its answer, by handler.",
+			Buckets: []float64{0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1, 10},
+		}, []string{"handler"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "smartcache_endpoint_errors_total", Help: "Requests that failed, by the kind of failure.",
+		}, []string{"kind"}),
+		rows: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "smartcache_endpoint_predicted_rows_total", Help: "Rows predicted.",
+		}),
+		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "smartcache_endpoint_models_left_out", Help: "Folders whose model could not be loaded at start.",
+		}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.leftOut,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "smartcache_endpoint_models_loaded", Help: "Models that are served.",
+		}, func() float64 { return float64(models()) }),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) page() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// recorder counts the requests of one handler; the success of a request, the usual case, costs no look-up.
+type recorder struct {
+	*metrics
+	handler string
+	good    prometheus.Counter
+	time    prometheus.Observer
+}
+
+func (m *metrics) recorder(handler string) *recorder {
+	return &recorder{m, handler, m.requests.WithLabelValues(handler, "200"), m.seconds.WithLabelValues(handler)}
+}
+
+func (r *recorder) record(start time.Time, err *failure) {
+	r.time.Observe(time.Since(start).Seconds())
+	if err == nil {
+		r.good.Inc()
+		return
+	}
+	r.requests.WithLabelValues(r.handler, strconv.Itoa(err.status)).Inc()
+	r.failures.WithLabelValues(err.kind).Inc()
+}

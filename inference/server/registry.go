@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Folders of ours inside the model folder. Their names are no model names, so nothing in them is ever served; what a crash leaves of them
+// is removed at the next start.
+const (
+	uploadPrefix  = ".upload-"
+	deletedPrefix = ".deleted-"
+	lockFile      = ".lock"
+)
+
+// registry holds the models that are served. A model's name stands for one content for as long as it is there: there is no replacing.
+//
+// Safe for use from several goroutines. acquire never waits for install, remove or the loading of a model. install and remove must be
+// called with the change slot held (see change): one change of the folder at a time.
+type registry struct {
+	folder string
+	log    *slog.Logger
+	slot   chan struct{}
+	lock   *os.File
+
+	mu     sync.RWMutex
+	models map[string]*model
+}
+
+// newRegistry prepares to serve the models of a folder. A writable one is locked: two servers that change one folder would remove each
+// other's work. One that never changes it need not be able to write there.
+func newRegistry(folder string, writable bool, log *slog.Logger) (*registry, error) {
+	r := &registry{folder: folder, log: log, slot: make(chan struct{}, 1), models: map[string]*model{}}
+	if !writable {
+		return r, nil
+	}
+	file, err := os.OpenFile(filepath.Join(folder, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("model-dir: must be writable, as uploads are allowed: %w: change its owner, or pass an empty -admin-token-file", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("model-dir: must be used by one server, %s is locked by another (%w): stop that one, or give this one its own folder", folder, err)
+	}
+	r.lock = file
+	return r, nil
+}
+
+// load opens every model in the folder and removes what a crash left of an upload or a removal. One that can't be loaded is logged and
+// left out: the others are served. Links are not followed. Returns how many were left out.
+func (r *registry) load() (failed int, err error) {
+	entries, err := os.ReadDir(r.folder)
+	if err != nil {
+		return 0, fmt.Errorf("model-dir: can't be read: %w", err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case r.lock != nil && (strings.HasPrefix(name, uploadPrefix) || strings.HasPrefix(name, deletedPrefix)):
+			if err := os.RemoveAll(filepath.Join(r.folder, name)); err != nil {
+				r.log.Warn("what a crash left can't be removed", "folder", name, "error", err)
+			}
+		case !entry.IsDir() || strings.HasPrefix(name, "."):
+		case !modelName.MatchString(name):
+			r.log.Warn("folder is no model: its name must be of A-Z a-z 0-9 _", "folder", name)
+		default:
+			m, err := openModel(filepath.Join(r.folder, name), name)
+			if err != nil {
+				failed++
+				r.log.Error("model left out", "model", name, "error", err)
+				continue
+			}
+			r.mu.Lock()
+			r.models[name] = m
+			r.mu.Unlock()
+			r.log.Info("model loaded", "model", name, "sha256", m.digest)
+		}
+	}
+	return failed, nil
+}
+
+// acquire returns the model NAME, or nil. It stays loaded until it is released.
+func (r *registry) acquire(name []byte) *model {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	m := r.models[string(name)]
+	if m != nil {
+		m.inflight.Add(1)
+	}
+	return m
+}
+
+// list returns what is served, by name.
+func (r *registry) list() []*bundle {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := make([]*bundle, 0, len(r.models))
+	for _, m := range r.models {
+		all = append(all, m.bundle)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
+	return all
+}
+
+func (r *registry) count() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.models)
+}
+
+// change waits for the right to change the folder; done gives it back.
+func (r *registry) change(ctx context.Context) (done func(), err *failure) {
+	select {
+	case r.slot <- struct{}{}:
+		return func() { <-r.slot }, nil
+	case <-ctx.Done():
+		return nil, fail(http.StatusServiceUnavailable, "busy", "another upload or delete is under way: try again")
+	}
+}
+
+// install makes the model in the folder `fresh`, which lies inside the registry's, one of those that are served. Already there with the
+// same content: false, and nothing changes. Any error leaves what is served, and the folder NAME, as they were.
+func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
+	target := filepath.Join(r.folder, name)
+	r.mu.RLock()
+	current := r.models[name]
+	r.mu.RUnlock()
+	if current != nil {
+		sum, err := digest(fresh)
+		if err != nil {
+			r.log.Error("upload can't be read", "model", name, "error", err)
+			return false, internal("upload")
+		}
+		if sum == current.digest {
+			return false, nil
+		}
+		return false, fail(http.StatusConflict, "conflict",
+			"model %s is served with other content: a name stands for one content: upload under a new name, or DELETE /delete/%s first", name, name)
+	}
+	if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
+		return false, fail(http.StatusConflict, "conflict", "a folder %s is there but could not be loaded: DELETE /delete/%s first", name, name)
+	}
+
+	m, err := openModel(fresh, name)
+	if err != nil {
+		return false, fail(http.StatusUnprocessableEntity, "bad_model", "model %s can't be served: %v", name, err)
+	}
+	err = syncTree(fresh)
+	if err == nil {
+		err = os.Rename(fresh, target)
+	}
+	if err != nil {
+		m.tf.Close()
+		r.log.Error("upload can't be stored", "model", name, "error", err)
+		return false, internal("upload")
+	}
+	if err := syncFolder(r.folder); err != nil {
+		r.log.Warn("the model's folder may not survive a power failure", "model", name, "error", err)
+	}
+	r.mu.Lock()
+	r.models[name] = m
+	r.mu.Unlock()
+	return true, nil
+}
+
+// remove stops serving the model NAME, waits for the predictions that it is in, frees it and removes its folder. After an error it is
+// served as before.
+func (r *registry) remove(name string) *failure {
+	path := filepath.Join(r.folder, name)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !r.serves(name) {
+		return unknownModel(name)
+	}
+	grave, err := os.MkdirTemp(r.folder, deletedPrefix)
+	if err == nil {
+		err = os.Rename(path, filepath.Join(grave, name))
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil // someone has removed the folder already; what is loaded still has to go
+		}
+	}
+	if err != nil {
+		os.RemoveAll(grave)
+		r.log.Error("model can't be removed", "model", name, "error", err)
+		return internal("delete")
+	}
+	r.mu.Lock()
+	m := r.models[name]
+	delete(r.models, name)
+	r.mu.Unlock()
+	if m != nil {
+		m.inflight.Wait()
+		m.tf.Close()
+	}
+	if err := os.RemoveAll(grave); err != nil {
+		r.log.Warn("a deleted model's files are left until the next start", "model", name, "error", err)
+	}
+	return nil
+}
+
+func (r *registry) serves(name string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.models[name] != nil
+}
+
+// close frees all models, waiting for the predictions that they are in, and unlocks the folder.
+func (r *registry) close() {
+	r.mu.Lock()
+	models := r.models
+	r.models = map[string]*model{}
+	r.mu.Unlock()
+	for _, m := range models {
+		m.inflight.Wait()
+		m.tf.Close()
+	}
+	if r.lock != nil {
+		r.lock.Close()
+	}
+}
+
+// syncTree writes a folder and all in it to the disk.
+func syncTree(folder string) error {
+	return filepath.WalkDir(folder, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncFolder(path)
+	})
+}
+
+func syncFolder(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
+}

@@ -1,0 +1,14 @@
+// One prediction in one call from Go: a call into C costs Go a switch of stacks, so feeding, running and copying out are done together.
+#ifndef SMARTCACHE_TF_RUN_H
+#define SMARTCACHE_TF_RUN_H
+
+#include <stdint.h>
+
+#include "tensorflow/c/c_api.h"
+
+// Feeds `rows` x `width` floats to `in` and copies `rows` x `out_width` floats of `out` to `result`. Safe to call from several threads.
+// Returns NULL, or what went wrong, which the caller frees; `result` is undefined then.
+char* smartcache_run(TF_Session* session, TF_Output in, TF_Output out, const float* values, int64_t rows, int64_t width, float* result,
+                     int64_t out_width);
+
+#endif
