@@ -1,0 +1,158 @@
+#include "smartcache/decision_log.hh"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+
+namespace smartcache {
+namespace {
+
+constexpr size_t kMaxDatagram = 60000;
+
+template <typename T>
+void AppendInteger(std::string* out, T value) {
+  char buffer[24];
+  out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+}
+
+// Nine significant digits: a float32 reads back as the same bits. Not printf: its decimal point depends on the locale.
+template <typename T>
+void AppendNumber(std::string* out, T value) {
+  char buffer[40];
+  out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
+}
+
+// Length of the valid UTF-8 sequence at `at`, 0 where it is not one (overlong, surrogate, beyond U+10FFFF or cut off).
+size_t SequenceLength(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
+  const unsigned lead = byte(0), second = byte(1);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    const bool in_range = !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second > 0x9F);
+    return in_range && continues(1) && continues(2) ? 3 : 0;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    const bool in_range = !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
+    return in_range && continues(1) && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+void AppendString(std::string* out, std::string_view text) {
+  static const char hex[] = "0123456789abcdef";
+  *out += '"';
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const size_t length = SequenceLength(text, at);
+    if (length == 0) {
+      *out += "\xEF\xBF\xBD";
+      ++at;
+    } else if (c == '"' || c == '\\') {
+      *out += '\\';
+      *out += c;
+      ++at;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      *out += "\\u00";
+      *out += hex[(c >> 4) & 15];
+      *out += hex[c & 15];
+      ++at;
+    } else {
+      out->append(text, at, length);
+      at += length;
+    }
+  }
+  *out += '"';
+}
+
+}  // namespace
+
+void WriteRecord(const DecisionRecord& record, std::string* out) {
+  *out += R"({"v":1,"cache":)";
+  AppendString(out, record.cache);
+  *out += R"(,"boot_us":)";
+  AppendInteger(out, record.boot_us);
+  *out += R"(,"seq":)";
+  AppendInteger(out, record.seq);
+  *out += R"(,"t_us":)";
+  AppendInteger(out, record.t_us);
+  *out += R"(,"lfn":)";
+  AppendString(out, record.lfn);
+  *out += R"(,"answer":")";
+  *out += Text(record.answer);
+  *out += R"(","reason":")";
+  *out += Text(record.reason);
+  *out += R"(","score":)";
+  if (record.has_score)
+    AppendNumber(out, record.score);
+  else
+    *out += "null";
+  *out += R"(,"probability":)";
+  AppendNumber(out, record.probability);
+  *out += R"(,"model":)";
+  AppendString(out, record.model);
+  *out += R"(,"latency_us":)";
+  AppendInteger(out, record.latency_us);
+  *out += record.on_disk ? R"(,"on_disk":true,"size":)" : R"(,"on_disk":false,"size":)";
+  AppendInteger(out, record.size);
+  *out += R"(,"fill":)";
+  AppendNumber(out, record.fill);
+  if (record.features) {
+    *out += R"(,"features":[)";
+    for (size_t i = 0; i < record.feature_count; ++i) {
+      if (i > 0) *out += ',';
+      AppendNumber(out, record.features[i]);
+    }
+    *out += ']';
+  }
+  *out += '}';
+}
+
+DecisionLog::DecisionLog(const DecisionLogConfig& config, Counters* counters) : with_features_(config.features), counters_(counters) {
+  if (config.port == 0) return;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(config.host.c_str(), std::to_string(config.port).c_str(), &hints, &found);
+  if (error != 0)
+    throw ConfigError("[decision_log] host must be a host that can be resolved, but is \"" + config.host + "\" (" + gai_strerror(error) +
+                      "); give its address, or port = 0 for no log");
+  for (const addrinfo* each = found; each && socket_ < 0; each = each->ai_next) {
+    const int candidate = ::socket(each->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (candidate < 0) continue;
+    if (::connect(candidate, each->ai_addr, each->ai_addrlen) == 0)
+      socket_ = candidate;
+    else
+      ::close(candidate);
+  }
+  freeaddrinfo(found);
+  if (socket_ < 0)
+    throw ConfigError("[decision_log] host must be reachable, but there is no route to \"" + config.host + "\"; give another, or port = 0 for no log");
+}
+
+DecisionLog::~DecisionLog() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+void DecisionLog::Send(const DecisionRecord& record) {
+  if (socket_ < 0) return;
+  thread_local std::string datagram;  // keeps its memory from open to open
+  datagram.clear();
+  WriteRecord(record, &datagram);
+  ssize_t sent = -1;
+  if (datagram.size() <= kMaxDatagram) {
+    sent = ::send(socket_, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+    // "Refused" reports the datagram before this one; this one has not been tried yet.
+    if (sent < 0 && errno == ECONNREFUSED) sent = ::send(socket_, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+  }
+  if (sent == static_cast<ssize_t>(datagram.size()))
+    counters_->LogSent();
+  else
+    counters_->LogDropped();
+}
+
+}  // namespace smartcache

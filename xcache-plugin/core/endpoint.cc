@@ -1,0 +1,400 @@
+#include "smartcache/endpoint.hh"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+namespace smartcache {
+namespace {
+
+constexpr size_t kMaxReply = 65536;
+constexpr double kWarmDeadlineS = 2.0;
+constexpr double kSumTolerance = 1e-3;
+constexpr double kGoldenTolerance = 1e-3;
+constexpr double kMaintenanceS = 0.1;
+constexpr auto kResolveEvery = std::chrono::seconds(30);
+constexpr auto kReadTokenEvery = std::chrono::seconds(1);
+constexpr auto kResolveAgain = std::chrono::seconds(1);
+
+void AppendFloat(std::string* out, float value) {
+  char buffer[32];
+  out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
+}
+
+// Strictly one JSON array of `count` finite numbers in [0, 1] that sum to 1. Hand-written: it runs at every open.
+bool ParseDistribution(const std::string& text, size_t count, double* out) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto skip = [&] {
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
+  };
+  const auto take = [&](char c) {
+    skip();
+    if (at == end || *at != c) return false;
+    ++at;
+    return true;
+  };
+  double sum = 0;
+  if (!take('[')) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0 && !take(',')) return false;
+    skip();
+    if (at == end || *at < '0' || *at > '9') return false;  // from_chars would take "inf" and "nan" too
+    const auto [next, error] = std::from_chars(at, end, out[i]);
+    if (error != std::errc() || !(out[i] >= 0 && out[i] <= 1)) return false;
+    at = next;
+    sum += out[i];
+  }
+  if (!take(']')) return false;
+  skip();
+  return at == end && std::fabs(sum - 1.0) <= kSumTolerance;
+}
+
+struct UrlParts {
+  std::string host, port;
+};
+
+UrlParts SplitUrl(const std::string& url) {
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parts(curl_url(), &curl_url_cleanup);
+  char *host = nullptr, *port = nullptr;
+  if (!parts || curl_url_set(parts.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
+      curl_url_get(parts.get(), CURLUPART_HOST, &host, 0) != CURLUE_OK ||
+      curl_url_get(parts.get(), CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK) {
+    curl_free(host);
+    throw ConfigError("[model] endpoint_url must be a URL with a host, but is \"" + url + "\"; write it as \"http://127.0.0.1:8083\"");
+  }
+  const UrlParts result{host, port};
+  curl_free(host);
+  curl_free(port);
+  return result;
+}
+
+bool IsLiteral(const std::string& host) {
+  in6_addr scratch;
+  return host.front() == '[' || inet_pton(AF_INET, host.c_str(), &scratch) == 1;
+}
+
+// All addresses of a host, comma-separated as CURLOPT_RESOLVE wants them; empty where there are none. May take seconds.
+std::string LookUp(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return "";
+  std::string addresses;
+  for (const addrinfo* each = found; each; each = each->ai_next) {
+    char text[INET6_ADDRSTRLEN + 16];
+    if (getnameinfo(each->ai_addr, each->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    const std::string address = each->ai_family == AF_INET6 ? "[" + std::string(text) + "]" : text;
+    addresses += (addresses.empty() ? "" : ",") + address;
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+Reason ReasonOf(CURLcode code) {
+  switch (code) {
+    case CURLE_OPERATION_TIMEDOUT: return Reason::kDeadline;
+    case CURLE_PARTIAL_FILE:            // half an answer
+    case CURLE_WRITE_ERROR:             // more than kMaxReply
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_UNSUPPORTED_PROTOCOL:    // not HTTP
+    case CURLE_HTTP2:
+    case CURLE_BAD_CONTENT_ENCODING: return Reason::kInvalidReply;
+    default: return Reason::kUnreachable;
+  }
+}
+
+}  // namespace
+
+// Where requests go, as of now. Immutable.
+struct EndpointModel::Route {
+  std::string resolve;  // "host:port:address,..."; empty for a literal address
+  std::string token;
+};
+
+// One libcurl handle, which keeps its TCP connection alive, and the buffers of its requests. Held by one thread at a time.
+class EndpointModel::Connection {
+ public:
+  Connection(const ModelConfig& config, const std::string& url, const std::string& host_and_port) : host_and_port_(host_and_port) {
+    handle_ = curl_easy_init();
+    if (!handle_) throw std::runtime_error("libcurl gives no handle; is there memory?");
+    for (const char* header : {"Content-Type: application/json", "Accept: application/json", "Expect:"})
+      headers_ = curl_slist_append(headers_, header);
+    Set(CURLOPT_URL, url.c_str());
+    Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_TCP_NODELAY, 1L);
+    Set(CURLOPT_TCP_KEEPALIVE, 1L);
+    Set(CURLOPT_FOLLOWLOCATION, 0L);
+    Set(CURLOPT_PROXY, "");
+    Set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
+    Set(CURLOPT_PROTOCOLS_STR, "http,https");
+    Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    Set(CURLOPT_HTTP09_ALLOWED, 0L);
+    Set(CURLOPT_HTTPHEADER, headers_);
+    Set(CURLOPT_POST, 1L);
+    Set(CURLOPT_USERAGENT, "smartcache");
+    Set(CURLOPT_WRITEFUNCTION, &Connection::Receive);
+    Set(CURLOPT_WRITEDATA, this);
+    if (!config.ca_file.empty()) Set(CURLOPT_CAINFO, config.ca_file.c_str());
+  }
+
+  ~Connection() {
+    curl_easy_cleanup(handle_);
+    curl_slist_free_all(headers_);
+    curl_slist_free_all(resolve_);
+  }
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  std::string& body() { return body_; }
+  const std::string& reply() const { return reply_; }
+
+  // Follows a change of address or token.
+  void Use(const std::shared_ptr<const Route>& route) {
+    if (route == route_) return;
+    if (!route->resolve.empty()) {
+      curl_slist_free_all(resolve_);
+      resolve_ = curl_slist_append(nullptr, ("-" + host_and_port_).c_str());
+      resolve_ = curl_slist_append(resolve_, route->resolve.c_str());
+      Set(CURLOPT_RESOLVE, resolve_);
+    }
+    Set(CURLOPT_XOAUTH2_BEARER, route->token.empty() ? nullptr : route->token.c_str());
+    Set(CURLOPT_HTTPAUTH, route->token.empty() ? static_cast<long>(CURLAUTH_NONE) : static_cast<long>(CURLAUTH_BEARER));
+    route_ = route;
+  }
+
+  CURLcode Perform(long timeout_ms, long* status) {
+    reply_.clear();
+    Set(CURLOPT_TIMEOUT_MS, timeout_ms);
+    Set(CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
+    Set(CURLOPT_POSTFIELDS, body_.data());
+    Set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body_.size()));
+    const CURLcode code = curl_easy_perform(handle_);
+    curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, status);
+    return code;
+  }
+
+ private:
+  template <typename T>
+  void Set(CURLoption option, T value) {
+    curl_easy_setopt(handle_, option, value);
+  }
+
+  static size_t Receive(const char* data, size_t, size_t size, void* self) noexcept {
+    std::string& reply = static_cast<Connection*>(self)->reply_;
+    if (reply.size() + size > kMaxReply) return 0;
+    try {
+      reply.append(data, size);
+    } catch (...) {
+      return 0;  // an exception must not pass through libcurl
+    }
+    return size;
+  }
+
+  const std::string host_and_port_;
+  CURL* handle_;
+  curl_slist* headers_ = nullptr;
+  curl_slist* resolve_ = nullptr;
+  std::shared_ptr<const Route> route_;
+  std::string body_, reply_;
+};
+
+EndpointModel::EndpointModel(const ModelConfig& config, size_t features)
+    : config_(config),
+      features_(features),
+      breaker_(config.breaker_failures,
+               std::chrono::duration_cast<Breaker::Duration>(std::chrono::duration<double>(std::min(config.breaker_open_s, 1e6)))) {
+  static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (ready != CURLE_OK) throw std::runtime_error("libcurl cannot be initialised");
+  std::string base = config.endpoint_url;
+  while (!base.empty() && base.back() == '/') base.pop_back();
+  url_ = base + "/json";
+  const UrlParts parts = SplitUrl(url_);
+  host_ = parts.host;
+  port_ = parts.port;
+  literal_address_ = IsLiteral(host_);
+  for (int i = 0; i < config.connections; ++i) {
+    connections_.push_back(std::make_unique<Connection>(config_, url_, host_ + ":" + port_));
+    idle_.push_back(connections_.back().get());
+  }
+  if (literal_address_) std::atomic_store(&route_, std::make_shared<const Route>());
+  maintenance_ = std::make_unique<Periodic>(kMaintenanceS, [this] { Maintain(); });
+}
+
+EndpointModel::~EndpointModel() { maintenance_.reset(); }
+
+EndpointModel::Connection* EndpointModel::Take(Clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!came_free_.wait_until(lock, deadline, [this] { return !idle_.empty(); })) return nullptr;
+  // The one used last has the warmest connection.
+  Connection* connection = idle_.back();
+  idle_.pop_back();
+  return connection;
+}
+
+void EndpointModel::GiveBack(Connection* connection) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(connection);  // has capacity for all: does not allocate
+  }
+  came_free_.notify_one();
+}
+
+void EndpointModel::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
+  const auto now = Clock::now();
+  const auto deadline = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(config_.deadline_ms));
+  out->answered = false;
+  if (!breaker_.Allow()) {
+    out->why_not = Reason::kBreakerOpen;
+    return;
+  }
+  Connection* connection = Take(deadline);
+  if (!connection) {
+    // All connections wait for replies: the endpoint is too slow for this load, and the requests that wait report that themselves.
+    out->why_not = Reason::kDeadline;
+    return;
+  }
+  try {
+    Ask(connection, bundle, features, deadline, out);
+  } catch (...) {
+    out->answered = false;
+    out->why_not = Reason::kError;
+  }
+  GiveBack(connection);
+  if (out->answered)
+    breaker_.Succeeded();
+  else
+    breaker_.Failed(Clock::now());
+}
+
+void EndpointModel::Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out) {
+  out->answered = false;
+  const auto route = std::atomic_load(&route_);
+  if (!route) {
+    out->why_not = Reason::kUnreachable;  // the name has no address (yet)
+    return;
+  }
+  connection->Use(route);
+  std::string& body = connection->body();
+  body = bundle.request_head;
+  for (size_t i = 0; i < features_; ++i) {
+    if (i > 0) body += ',';
+    AppendFloat(&body, features[i]);
+  }
+  body += bundle.request_tail;
+
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  long status = 0;
+  const CURLcode code = connection->Perform(std::max<long>(1, left), &status);
+  if (code != CURLE_OK) {
+    out->why_not = ReasonOf(code);
+    return;
+  }
+  out->answered = status == 200 && ParseDistribution(connection->reply(), bundle.buckets, out->outputs);
+  out->why_not = Reason::kInvalidReply;
+  out->buckets = bundle.buckets;
+}
+
+Model::Warmth EndpointModel::Warm(const Bundle& bundle, std::string* why) {
+  const Warmth warmth = AskGoldenRows(bundle, why);
+  // A probe asks for what is in use: never for a bundle that was refused.
+  if (warmth == Warmth::kReady || (warmth == Warmth::kLater && !std::atomic_load(&probe_bundle_)))
+    std::atomic_store(&probe_bundle_, std::make_shared<const Bundle>(bundle));
+  return warmth;
+}
+
+Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* why) {
+  const std::vector<float> zeros(features_, 0.0f);
+  const size_t rows = std::max<size_t>(1, bundle.golden_inputs.size());
+  const size_t requests = std::max(rows, connections_.size());
+  // Every connection that is free, so that all are open before the first open needs one; those in use are warm already.
+  std::set<Connection*> warmed;
+  for (size_t i = 0; i < requests; ++i) {
+    Connection* connection = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (auto it = idle_.begin(); it != idle_.end() && !connection; ++it) {
+        if (warmed.count(*it) != 0) continue;
+        connection = *it;
+        idle_.erase(it);
+      }
+    }
+    if (!connection) {
+      if (i >= rows) break;
+      connection = Take(Clock::now() + std::chrono::seconds(1));
+      if (!connection) {
+        *why = "all connections to the endpoint are busy";
+        return Warmth::kLater;
+      }
+    }
+    warmed.insert(connection);
+    Prediction prediction;
+    const bool golden = !bundle.golden_inputs.empty();
+    const float* input = golden ? bundle.golden_inputs[i % rows].data() : zeros.data();
+    try {
+      Ask(connection, bundle, input, Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kWarmDeadlineS)),
+          &prediction);
+    } catch (...) {
+      GiveBack(connection);
+      throw;
+    }
+    GiveBack(connection);
+    if (!prediction.answered) {
+      *why = config_.endpoint_url + " does not answer for " + bundle.name + " (" + Text(prediction.why_not) + ")";
+      return Warmth::kLater;
+    }
+    for (size_t k = 0; golden && k < bundle.buckets; ++k) {
+      if (std::fabs(prediction.outputs[k] - bundle.golden_outputs[i % rows][k]) <= kGoldenTolerance) continue;
+      *why = config_.endpoint_url + " answers " + bundle.name + "'s golden row " + std::to_string(i % rows) + " with " +
+             std::to_string(prediction.outputs[k]) + " in bucket " + std::to_string(k) + " where " +
+             std::to_string(bundle.golden_outputs[i % rows][k]) + " is expected: another model is served under that name";
+      return Warmth::kWrong;
+    }
+  }
+  return Warmth::kReady;
+}
+
+void EndpointModel::Maintain() noexcept {
+  try {
+    ReadToken();
+    if (!literal_address_ && Clock::now() >= resolve_at_) {
+      const std::string found = LookUp(host_, port_);
+      if (!found.empty()) addresses_ = found;  // an address that worked is better than none
+      resolve_at_ = Clock::now() + (found.empty() ? std::chrono::seconds(kResolveAgain) : std::chrono::seconds(kResolveEvery));
+    }
+    const std::string resolve = literal_address_ || addresses_.empty() ? "" : host_ + ":" + port_ + ":" + addresses_;
+    const auto before = std::atomic_load(&route_);
+    if ((literal_address_ || !resolve.empty()) && (!before || before->resolve != resolve || before->token != token_)) {
+      auto route = std::make_shared<Route>();
+      route->resolve = resolve;
+      route->token = token_;
+      std::atomic_store(&route_, std::shared_ptr<const Route>(std::move(route)));
+    }
+    if (!breaker_.TakeProbe(Clock::now())) return;
+    const auto bundle = std::atomic_load(&probe_bundle_);
+    std::string why;
+    const bool success = bundle && AskGoldenRows(*bundle, &why) == Warmth::kReady;
+    breaker_.Probed(success, Clock::now());
+  } catch (...) {
+    breaker_.Probed(false, Clock::now());
+  }
+}
+
+void EndpointModel::ReadToken() {
+  if (config_.token_file.empty() || Clock::now() < read_token_at_) return;
+  read_token_at_ = Clock::now() + kReadTokenEvery;
+  std::ifstream file(config_.token_file);
+  std::string token;
+  if (file >> token) token_ = token;
+}
+
+}  // namespace smartcache

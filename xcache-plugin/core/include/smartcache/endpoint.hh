@@ -1,0 +1,68 @@
+// The model behind an HTTP endpoint that speaks the TFaaS API: POST URL/json {"keys":[...],"values":[...],"model":NAME} -> [p1,...,pB].
+//
+// Before anything is sent an open may find the breaker open (kBreakerOpen), the address unknown or no server there (kUnreachable). Once
+// sent: no reply in time is kDeadline, a connection that broke without one is kUnreachable, anything but status 200 with exactly B finite
+// numbers in [0, 1] that sum to 1 (within 1e-3) is kInvalidReply. A prediction has no effect, so trying again is always safe; the path
+// never does, it has no time.
+// The deadline covers waiting for a free connection, connecting, TLS and the reply; libcurl counts in whole milliseconds, so what is left
+// is rounded down (at least 1). Names are resolved by the background thread alone; it also re-reads the token, probes for the breaker, and
+// warms connections with patience, so that a slow TLS handshake is not on an open's path.
+// Thread-safe. Nothing throws but the constructor (std::runtime_error).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "smartcache/breaker.hh"
+#include "smartcache/config.hh"
+#include "smartcache/model.hh"
+#include "smartcache/periodic.hh"
+
+namespace smartcache {
+
+class EndpointModel : public Model {
+ public:
+  EndpointModel(const ModelConfig& config, size_t features);
+  ~EndpointModel() override;
+
+  void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
+  Warmth Warm(const Bundle& bundle, std::string* why) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class Connection;
+  struct Route;
+
+  // Takes a connection until `deadline`; null where none came free.
+  Connection* Take(Clock::time_point deadline);
+  void GiveBack(Connection* connection);
+  // Sends and checks one request on a connection that the caller holds.
+  void Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
+  Warmth AskGoldenRows(const Bundle& bundle, std::string* why);
+  void Maintain() noexcept;
+  void ReadToken();
+
+  const ModelConfig config_;
+  const size_t features_;
+  std::string url_, host_, port_;
+  bool literal_address_;
+
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::mutex mutex_;  // guards idle_
+  std::condition_variable came_free_;
+  std::vector<Connection*> idle_;
+
+  Breaker breaker_;
+  std::shared_ptr<const Route> route_;          // address and token in use, swapped as a whole
+  std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
+  std::string token_;                           // the maintenance thread's own, as are the three below
+  std::string addresses_;
+  Clock::time_point resolve_at_{}, read_token_at_{};
+  std::unique_ptr<Periodic> maintenance_;  // last: it uses all of the above
+};
+
+}  // namespace smartcache

@@ -1,0 +1,63 @@
+// Removes files that were answered `evict`, once nobody has them open.
+//
+// The open that was answered `evict` is itself about to read the file, so nothing is tried for `first_delay_s`; a file in use is tried again
+// with a delay that doubles up to `max_delay_s`, and given up after `max_attempts` (about a day). A later open that is answered otherwise
+// cancels. At most `max_pending` files wait; what comes then is dropped. All of it is counted.
+// Thread-safe. Failure: counted results only.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "smartcache/counters.hh"
+#include "smartcache/periodic.hh"
+
+namespace smartcache {
+
+struct EvictorOptions {
+  double first_delay_s = 2.0;
+  double max_delay_s = 60.0;
+  int max_attempts = 1500;
+  size_t max_pending = 100000;
+  double look_every_s = 0.5;
+};
+
+class Evictor {
+ public:
+  // Removes one file unless it is open: 0 done, -EBUSY open, -ENOENT absent, other: cannot be done. May block; must not throw.
+  using Unlink = std::function<int(const std::string& lfn)>;
+
+  Evictor(Unlink unlink, Counters* counters, EvictorOptions options = {});
+
+  void Add(const std::string& lfn);
+  // Cheap where nothing waits, which is what most opens find.
+  void Cancel(const std::string& lfn);
+  size_t pending() const { return pending_count_.load(std::memory_order_relaxed); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Waiting {
+    Clock::time_point due;
+    double delay_s;
+    int attempts;
+    uint64_t ticket;  // tells an entry from one that was added again meanwhile
+  };
+
+  void Run() noexcept;
+  void Try(const std::string& lfn, uint64_t ticket);
+
+  const Unlink unlink_;
+  Counters* const counters_;
+  const EvictorOptions options_;
+  std::mutex mutex_;  // guards the two below; not held while unlinking
+  std::unordered_map<std::string, Waiting> waiting_;
+  uint64_t tickets_ = 0;
+  std::atomic<size_t> pending_count_{0};
+  Periodic thread_;  // last: it uses all of the above
+};
+
+}  // namespace smartcache
