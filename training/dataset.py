@@ -6,7 +6,6 @@ A folder of Parquet files, one row per open of a file, beside a ``manifest.json`
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,9 @@ Bools = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
 MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
 SPLITS: Final = ("train", "validate", "test")
-COLUMNS: Final = ("t_us", "size", "features", "next_open_s", "censored", "observed_s", "weight", "split")
+COLUMNS: Final = ("cache", "lfn", "t_us", "size", "features", "next_open_s", "censored", "observed_s", "weight", "split")
 _AGAIN = "write it again with `smartcache build-dataset`"
 
 
@@ -94,16 +94,21 @@ class TrainingSet:
         """Feature names, in the order of the columns of ``features``."""
         return [str(name) for name in self.schema["names"]]
 
+    def known_for_training(self) -> tuple[Split, Split]:
+        """Train as it was known when the validate part began, and validate as it was known when the test part began."""
+        at = self.manifest["split_at_us"]
+        return self.train.as_seen_at(at["validate"]), self.validate.as_seen_at(at["test"])
+
     @property
     def sha256(self) -> str:
-        """The SHA-256 that the manifest gives for the rows."""
+        """The SHA-256 of the rows."""
         return str(self.manifest["sha256"])
 
 
 def read(folder: Path) -> TrainingSet:
     """Read and check the training set in ``folder``. Raises :class:`DatasetError`."""
     manifest = read_manifest(folder)
-    table = _read_rows(folder)
+    table = _read_rows(folder, manifest)
     if len(table) != manifest["rows"]:
         raise DatasetError(f"{folder}: the manifest says {manifest['rows']} rows, the Parquet files hold {len(table)}; {_AGAIN}")
     features = _features(folder, table, manifest["schema"]["names"])
@@ -130,9 +135,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DatasetError(f"{path}: not JSON ({error}); {_AGAIN}") from error
     if not isinstance(manifest, dict):
         raise DatasetError(f"{path}: must be a JSON object, not {type(manifest).__name__}; {_AGAIN}")
-    for key, kind in (("schema", dict), ("rows", int), ("sha256", str)):
+    if manifest.get("format") != FORMAT:
+        raise DatasetError(f"{path}: format must be {FORMAT}, not {manifest.get('format')!r}; {_AGAIN}")
+    for key, kind in (("schema", dict), ("rows", int), ("sha256", str), ("files", list), ("split_at_us", dict)):
         if not isinstance(manifest.get(key), kind):
             raise DatasetError(f"{path}: {key} must be a {kind.__name__}, not {manifest.get(key)!r}; {_AGAIN}")
+    for entry in manifest["files"]:
+        if not isinstance(entry, dict) or not {"name", "sha256"} <= entry.keys() or Path(str(entry["name"])).name != entry["name"]:
+            raise DatasetError(f"{path}: each of files must have the name of a file in this folder and its sha256, not {entry!r}; {_AGAIN}")
+    if not manifest["files"]:
+        raise DatasetError(f"{path}: files must list at least one file; {_AGAIN}")
+    for name in SPLITS[1:]:
+        if not isinstance(manifest["split_at_us"].get(name), int):
+            raise DatasetError(f"{path}: split_at_us.{name} must be a time, not {manifest['split_at_us'].get(name)!r}; {_AGAIN}")
     _check_schema(path, manifest["schema"])
     return manifest
 
@@ -148,32 +163,36 @@ def _check_schema(path: Path, schema: dict[str, Any]) -> None:
         raise DatasetError(f"{path}: schema.hash must be 16 hex digits, not {digest!r}; {_AGAIN}")
 
 
-def _read_rows(folder: Path) -> Any:
-    """The needed columns of all Parquet files, a ``pyarrow.Table``; files in order of their names."""
+def _read_rows(folder: Path, manifest: dict[str, Any]) -> Any:
+    """The needed columns of the files that the manifest lists, a ``pyarrow.Table``; every row is checked against its file's digest."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith(("_", ".")))
-    if not files:
-        raise DatasetError(f"{folder}: holds no Parquet file; {_AGAIN}")
+    from smartcache.preprocessing.manifest import RowsDigest, digest_of
+
     tables = []
-    for path in files:
+    digests = []
+    for entry in manifest["files"]:
+        path = folder / str(entry["name"])
         try:
-            columns = pq.read_schema(path).names
-            # `split` may be the folder's name (split=train/), as Spark writes a partition.
-            wanted = [name for name in COLUMNS if name in columns]
-            table = pq.ParquetFile(path).read(columns=wanted)
+            table = pq.ParquetFile(path).read()
         except (OSError, pa.ArrowException) as error:
             raise DatasetError(f"{path}: cannot be read as Parquet ({error}); {_AGAIN}") from error
-        if "split" not in columns:
-            value = next((part.removeprefix("split=") for part in path.parts if part.startswith("split=")), None)
-            if value is not None:
-                table = table.append_column("split", pa.array([value] * len(table), pa.string()))
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
-            raise DatasetError(f"{path}: column {missing[0]} is missing (it has {', '.join(columns)}); {_AGAIN}")
+            raise DatasetError(f"{path}: column {missing[0]} is missing (it has {', '.join(table.column_names)}); {_AGAIN}")
+        digest = RowsDigest()
+        for batch in table.to_batches():
+            digest.add(batch)
+        digests.append(digest.hexdigest())
+        if digests[-1] != entry["sha256"]:
+            raise DatasetError(f"{path}: SHA-256 of its rows must be {entry['sha256']}, as {MANIFEST} says, is {digests[-1]}; {_AGAIN}")
         tables.append(table.select(COLUMNS))
-    return pa.concat_tables(tables, promote_options="permissive")
+    if digest_of(digests) != manifest["sha256"]:
+        raise DatasetError(
+            f"{folder}: SHA-256 of the rows must be {manifest['sha256']}, as {MANIFEST} says, is {digest_of(digests)}; {_AGAIN}"
+        )
+    return pa.concat_tables(tables)
 
 
 def _features(folder: Path, table: Any, names: list[str]) -> Floats:
@@ -228,14 +247,3 @@ def _take(rows: Split, index: npt.NDArray[np.intp]) -> Split:
     return Split(
         rows.features[index], rows.t_us[index], rows.next_open_s[index], rows.censored[index], rows.observed_s[index], rows.weight[index]
     )
-
-
-def files_sha256(folder: Path) -> str:
-    """SHA-256 over the Parquet files' bytes, in order of their paths: says whether two folders are the same copy."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.parquet")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()

@@ -52,7 +52,7 @@ def horizon_watched(split: Split, horizon_s: float) -> Bools:
     """
     if not len(split):
         return np.zeros(0, dtype=np.bool_)
-    watched = np.nan_to_num(np.where(split.censored, split.observed_s, split.next_open_s), nan=0.0)
+    watched = np.nan_to_num(np.fmax(split.observed_s, split.next_open_s), nan=0.0)
     end_us = np.max(split.t_us + watched * 1e6)
     early_enough = split.t_us + horizon_s * 1e6 <= end_us
     return np.asarray(early_enough & (~split.censored | (split.observed_s >= horizon_s)))

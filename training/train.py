@@ -67,7 +67,7 @@ def train(data: TrainingSet, config: Config, progress: Progress | None = None) -
     network.quiet_tensorflow()
     network.deterministic(settings.seed)
 
-    seen, validate = data.train.as_seen_at(_last(data.train)), data.validate.as_seen_at(_last(data.validate))
+    seen, validate = data.known_for_training()
     require_labels("train", seen)
     require_labels("validate", validate)
     mean, scale = network.normalization(seen.features)
@@ -150,7 +150,3 @@ def _fit(
     if not all(math.isfinite(value) for value in history["loss"]):
         raise TrainingError(f"the loss became {history['loss'][-1]}; lower [training] learning_rate, which is {settings.learning_rate:g}")
     return history
-
-
-def _last(split: Split) -> int:
-    return int(split.t_us.max(initial=0))

@@ -11,10 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from smartcache.preprocessing.manifest import RowsDigest, digest_of
+
 NAMES = ["signal", "noise", "constant", "large"]
 SCHEMA: dict[str, Any] = {"version": 1, "names": NAMES, "hash": hashlib.sha256(b"synthetic").hexdigest()[:16], "text": "synthetic"}
 START_US = 1_700_000_000_000_000
 DAY_S = 86400.0
+TYPES: dict[str, pa.DataType] = {
+    "cache": pa.string(),
+    "lfn": pa.string(),
+    "t_us": pa.int64(),
+    "size": pa.int64(),
+    "features": pa.list_(pa.float32()),
+    "next_open_s": pa.float64(),
+    "censored": pa.bool_(),
+    "observed_s": pa.float64(),
+    "weight": pa.float64(),
+    "split": pa.string(),
+}
 
 
 def columns(rows: int, seed: int = 0, days: float = 60.0) -> dict[str, Any]:
@@ -34,7 +48,7 @@ def columns(rows: int, seed: int = 0, days: float = 60.0) -> dict[str, Any]:
         "features": list(features),
         "next_open_s": [None if cut else float(gap) for cut, gap in zip(censored, gap_s, strict=True)],
         "censored": censored,
-        "observed_s": np.where(censored, watched_s, gap_s),
+        "observed_s": watched_s,
         "weight": rng.lognormal(18, 2, rows),
         "split": np.array(["train", "validate", "test"])[np.searchsorted([0.7, 0.85], t_s / (days * DAY_S))],
     }
@@ -44,11 +58,24 @@ def write(folder: Path, rows: int = 1000, seed: int = 0, days: float = 60.0, **r
     """Write a training set to ``folder``; ``replaced`` columns are written instead of those drawn."""
     folder.mkdir(parents=True, exist_ok=True)
     content = columns(rows, seed, days) | replaced
-    table = pa.table({name: values for name, values in content.items() if values is not None})
-    pq.write_table(table, folder / "part-0.parquet")
-    digest = hashlib.sha256((folder / "part-0.parquet").read_bytes()).hexdigest()
-    window = {"start_us": START_US, "end_us": START_US + int(days * DAY_S * 1e6)}
-    manifest = {"format": 1, "schema": SCHEMA, "window": window, "rows": rows, "sha256": digest, "command": "synthetic", "config": {}}
+    table = pa.table({name: pa.array(values, TYPES[name]) for name, values in content.items() if values is not None})
+    pq.write_table(table, folder / "part-00000.parquet")
+    digest = RowsDigest()
+    if not set(TYPES) - set(table.column_names):
+        for batch in table.to_batches():
+            digest.add(batch)
+    end_us = START_US + int(days * DAY_S * 1e6)
+    manifest = {
+        "format": 1,
+        "schema": SCHEMA,
+        "window": {"from_us": START_US, "to_us": end_us},
+        "split_at_us": {name: START_US + int(share * days * DAY_S * 1e6) for name, share in (("validate", 0.7), ("test", 0.85))},
+        "rows": rows,
+        "files": [{"name": "part-00000.parquet", "cache": "cache:1094", "rows": rows, "sha256": digest.hexdigest()}],
+        "sha256": digest_of([digest.hexdigest()]),
+        "command": "synthetic",
+        "configuration": {},
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 

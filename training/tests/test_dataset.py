@@ -18,20 +18,23 @@ def test_reads_what_was_written(synthetic, tmp_path):
     assert data.names == synthetic.NAMES
 
 
-def test_split_may_be_a_partition_folder(synthetic, tmp_path):
-    content = synthetic.columns(300)
+def test_a_changed_row_is_found(synthetic, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for part in ("train", "validate", "test"):
-        keep = content["split"] == part
-        rows = {name: [value for value, kept in zip(values, keep, strict=True) if kept] for name, values in content.items() if name != "split"}
-        (tmp_path / f"split={part}").mkdir()
-        pq.write_table(pa.table(rows), tmp_path / f"split={part}" / "part-0.parquet")
-    synthetic.write(tmp_path / "other", rows=300)
-    (tmp_path / "other" / "manifest.json").rename(tmp_path / "manifest.json")
-    (tmp_path / "other" / "part-0.parquet").unlink()
-    assert len(dataset.read(tmp_path).train) == (content["split"] == "train").sum()
+    path = synthetic.write(tmp_path, rows=200) / "part-00000.parquet"
+    table = pq.read_table(path)
+    weight = table["weight"].to_pylist()
+    weight[77] += 1
+    pq.write_table(table.set_column(table.column_names.index("weight"), "weight", pa.array(weight)), path)
+    with pytest.raises(dataset.DatasetError, match=r"part-00000.parquet: SHA-256 of its rows must be [0-9a-f]{64}, as manifest.json says"):
+        dataset.read(tmp_path)
+
+
+def test_a_file_that_is_not_listed_is_not_read(synthetic, tmp_path):
+    synthetic.write(tmp_path, rows=200)
+    (tmp_path / "part-00001.parquet").write_bytes(b"what a killed job left")
+    assert sum(map(len, (lambda data: (data.train, data.validate, data.test))(dataset.read(tmp_path)))) == 200
 
 
 @pytest.mark.parametrize(
@@ -40,6 +43,12 @@ def test_split_may_be_a_partition_folder(synthetic, tmp_path):
         ({"rows": 7}, "the manifest says 7 rows, the Parquet files hold 200"),
         ({"rows": "many"}, "rows must be a int, not 'many'"),
         ({"sha256": None}, "sha256 must be a str"),
+        ({"sha256": "0" * 64}, "SHA-256 of the rows must be 0000"),
+        ({"format": 2}, "format must be 1, not 2"),
+        ({"files": []}, "at least one file"),
+        ({"files": [{"name": "../x.parquet", "sha256": ""}]}, "the name of a file in this folder"),
+        ({"files": [{"name": "x.parquet", "sha256": ""}]}, "x.parquet: cannot be read as Parquet"),
+        ({"split_at_us": {"validate": 1}}, "split_at_us.test must be a time, not None"),
         ({"schema": {"version": 1, "names": [], "hash": "0" * 16}}, "schema.names must be a list of feature names"),
         ({"schema": {"version": 1, "names": ["a", "a"], "hash": "0" * 16}}, "must differ from each other"),
         ({"schema": {"version": 1, "names": ["a"], "hash": "xyz"}}, "schema.hash must be 16 hex digits, not 'xyz'"),
@@ -81,9 +90,9 @@ def test_no_folder_names_the_option(tmp_path):
 
 def test_torn_file_is_named(synthetic, tmp_path):
     synthetic.write(tmp_path, rows=200)
-    path = tmp_path / "part-0.parquet"
+    path = tmp_path / "part-00000.parquet"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(dataset.DatasetError, match=r"part-0.parquet: cannot be read as Parquet"):
+    with pytest.raises(dataset.DatasetError, match=r"part-00000.parquet: cannot be read as Parquet"):
         dataset.read(tmp_path)
 
 

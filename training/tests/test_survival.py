@@ -25,11 +25,8 @@ def brute_force_loss(gap, observed, probabilities):
     lowers, uppers = [-1.0, *EDGES], [*EDGES, float("inf")]
     total = 0.0
     for lower, upper, probability in zip(lowers, uppers, probabilities, strict=True):
-        if gap is not None:
-            possible = lower < gap <= upper
-        else:
-            # Some time longer than `observed` lies in the bucket.
-            possible = upper > observed
+        # Censored: some time longer than `observed` lies in the bucket.
+        possible = lower < gap <= upper if gap is not None else upper > observed
         total += probability if possible else 0.0
     return -np.log(total)
 

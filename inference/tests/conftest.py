@@ -1,0 +1,107 @@
+"""Fixtures of the inference tests: bundles without TensorFlow, a real MLflow server, the real endpoint, a small training set."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from smartcache.inference import bundle as bundles
+from smartcache.inference import registry
+from smartcache.local import mlflow as local_mlflow
+from smartcache.local import paths, ports
+from smartcache.training.model import quiet_tensorflow
+
+quiet_tensorflow()
+registry.quiet_mlflow()
+
+#: Keras' TensorFlow variables do not know NumPy 2's copy keyword.
+KERAS_COPY = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+
+HASH = "0123456789abcdef"
+NAMES = ["a", "b", "c"]
+Make = Callable[..., bundles.Bundle]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(KERAS_COPY))
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def synthetic() -> ModuleType:
+    """``training/tests/synthetic.py``."""
+    return _module("smartcache_training_synthetic", Path(__file__).parents[2] / "training" / "tests" / "synthetic.py")
+
+
+@pytest.fixture(scope="session")
+def fakes() -> ModuleType:
+    """``fakes.py`` beside this file."""
+    return _module("smartcache_inference_fakes", Path(__file__).with_name("fakes.py"))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a valid bundle (with something in place of the SavedModel) to a folder; options change its ``bundle.json``."""
+
+    def write(folder: Path | None = None, seed: int = 0, **changes: object) -> bundles.Bundle:
+        folder = folder or tmp_path / "bundle"
+        (folder / "variables").mkdir(parents=True)
+        for name in bundles.SAVED_MODEL:
+            (folder / name).write_bytes(b"in place of a SavedModel")
+        rng = np.random.default_rng(seed)
+
+        def floats(*shape: int) -> bundles.Floats:
+            return rng.standard_normal(shape).astype(np.float32)
+
+        layers = (bundles.Layer(floats(3, 4), floats(4), "relu"), bundles.Layer(floats(4, 3), floats(3), "softmax"))
+        network = bundles.Network(floats(3), np.ones(3, dtype=np.float32), layers)
+        info = {
+            "schema": {"version": 1, "names": NAMES, "hash": HASH},
+            "bucket_edges_s": [60.0, 3600.0],
+            "horizon_s": 3600.0,
+            "horizon_buckets": 2,
+            "thresholds": {"admit": 0.2, "evict": 0.05},
+            "metrics": {"skill": 0.3, "rows_uncensored": 500.0, "max_output_difference": 1e-7},
+            "provenance": {"run_id": "run-1"},
+        }
+        inputs = floats(5, 3)
+        bundles.write_parts(folder, bundles.Info.model_validate(info | changes), network, inputs, network(inputs))
+        return bundles.read(folder)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real MLflow server."""
+    (port,) = ports.free_ports(1)
+    with local_mlflow.start(tmp_path_factory.mktemp("mlflow"), port):
+        yield local_mlflow.uri(port)
+
+
+@pytest.fixture(scope="session")
+def endpoint_binary() -> Path:
+    """The real endpoint; built by set-up, or named by $SMARTCACHE_ENDPOINT."""
+    path = Path(os.environ.get("SMARTCACHE_ENDPOINT", paths.ENDPOINT))
+    if not path.exists():
+        pytest.skip(f"the endpoint's binary is not built: {path}")
+    assert shutil.which(path)
+    return path

@@ -1,0 +1,155 @@
+# ruff: noqa: D102, S202
+"""What stands in for the registry and the endpoint where a test needs them to fail in a certain way at a certain moment."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+
+from smartcache.inference import bundle as bundles
+from smartcache.inference.registry import RegistryAbsent, RegistryError, Version
+
+
+class FakeRegistry:
+    """A registry of bundles on disk. ``absent`` and ``torn`` make it fail."""
+
+    uri = "http://127.0.0.1:1"
+    model = "reuse"
+
+    def __init__(self) -> None:
+        self.folders: dict[int, Path] = {}
+        self.versions: dict[int, Version] = {}
+        self.aliases: dict[str, int] = {}
+        self.absent = False
+        self.torn = False
+        self.downloads = 0
+
+    def add(self, bundle: bundles.Bundle, tags: dict[str, str] | None = None) -> int:
+        number = len(self.versions) + 1
+        self.folders[number] = bundle.folder
+        self.versions[number] = Version(number, str(bundle.info.provenance["run_id"]), tags or {})
+        return number
+
+    def name_of(self, number: int) -> str:
+        return f"{self.model}_v{number}"
+
+    def _here(self) -> None:
+        if self.absent:
+            raise RegistryAbsent(f"MLflow at {self.uri} cannot be reached")
+
+    def newest(self) -> Version:
+        self._here()
+        return self.versions[max(self.versions)]
+
+    def get(self, number: int) -> Version:
+        self._here()
+        if number not in self.versions:
+            raise RegistryError(f"no version {number}")
+        return self.versions[number]
+
+    def champion(self) -> Version | None:
+        self._here()
+        number = self.aliases.get("champion")
+        return None if number is None else self.versions[number]
+
+    def move(self, alias: str, number: int) -> None:
+        self._here()
+        self.aliases[alias] = number
+
+    def tag(self, number: int, tags: dict[str, str]) -> None:
+        self._here()
+        old = self.versions[number]
+        self.versions[number] = Version(number, old.run_id, {**old.tags, **tags})
+
+    def download_bundle(self, version: Version, folder: Path) -> Path:
+        self._here()
+        self.downloads += 1
+        target = folder / "bundle"
+        shutil.copytree(self.folders[version.number], target)
+        if self.torn:
+            (target / "weights.json").unlink()
+        return target
+
+
+class FakeServer:
+    """An endpoint that evaluates ``weights.json``. ``refuse``: path prefix to status; ``before``: called with each request's path."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="smartcache-fake-endpoint-"))
+        self.refuse: dict[str, int] = {}
+        self.answer: Callable[[list[float]], object] = lambda outputs: outputs
+        self.before: Callable[[str], None] = lambda path: None
+        self.requests: list[str] = []
+        self.token = ""
+
+    @property
+    def names(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir()}
+
+    def handle(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        self.before(request.path)
+        self.requests.append(f"{request.command} {request.path}")
+        body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        for prefix, status in self.refuse.items():
+            if request.path.startswith(prefix):
+                return status, b"refused"
+        if request.path == "/models":
+            return 200, json.dumps([{"name": name} for name in sorted(self.names)]).encode()
+        if request.path == "/json":
+            asked = json.loads(body)
+            if asked["model"] not in self.names:
+                return 404, b"no such model"
+            bundle = bundles.read(self.folder / asked["model"])
+            outputs = bundle.network(np.asarray([asked["values"]], dtype=np.float32))[0]
+            return 200, json.dumps(self.answer(outputs.tolist())).encode()
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return 401, b"token"
+        if request.path == "/upload":
+            with tarfile.open(fileobj=io.BytesIO(gzip.decompress(body))) as tar:
+                tar.extractall(self.folder)
+            return 200, b""
+        if request.path.startswith("/delete/"):
+            shutil.rmtree(self.folder / request.path.removeprefix("/delete/"))
+            return 200, b""
+        return 404, b""
+
+
+@contextmanager
+def serve() -> Iterator[tuple[FakeServer, str]]:
+    """A :class:`FakeServer` at a free port, and its URL."""
+    fake = FakeServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do(self) -> None:
+            status, body = fake.handle(self)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_DELETE = do
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield fake, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        shutil.rmtree(fake.folder)
