@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 #: The checkout, or the folder that holds the installed package.
@@ -12,7 +13,8 @@ BUILD = Path(os.environ.get("SMARTCACHE_BUILD", ROOT / "build"))
 
 KAFKA_JARS = BUILD / "jars" / "kafka"
 SPARK_JARS = BUILD / "jars" / "spark"
-#: XRootD appends its major version to the name that a configuration gives: this is libXrdPfcSmartCache-5.so there.
+PLUGIN_FILE = BUILD / "plugin" / "libXrdPfcSmartCache-5.so"
+#: What a configuration names: XRootD puts its own major version in before it looks for the file.
 PLUGIN = BUILD / "plugin" / "libXrdPfcSmartCache.so"
 ENDPOINT = BUILD / "bin" / "smartcache-endpoint"
 
@@ -26,3 +28,8 @@ def require(path: Path, what: str) -> Path:
     if not path.exists():
         raise MissingPart(f"{what} is missing: {path} does not exist; run `make setup`")
     return path
+
+
+def search_path() -> str:
+    """$PATH with the programs first that came with our Python packages (Go is one)."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

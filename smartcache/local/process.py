@@ -81,18 +81,24 @@ class Process:
                     preexec_fn=_die_with_parent,
                 )
             except OSError as error:
-                raise ProcessError(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}; `smartcache doctor` lists what is missing") from error
+                raise ProcessError(
+                    f"{self.name}: cannot start {self.argv[0]}: {error.strerror}; `smartcache doctor` lists what is missing"
+                ) from error
         return self
 
     def wait_ready(self, check: Check, what: str, timeout_s: float) -> Self:
-        """Wait until ``check`` holds; :class:`ProcessError` where the process ends first or the time is up."""
+        """Wait until ``check`` holds; :class:`ProcessError` where the process ends first or the time is up. Then it is stopped."""
         deadline = time.monotonic() + timeout_s
-        while not check():
-            if not self.running:
-                raise ProcessError(f"{self.name} ended with status {self.returncode} before {what}\n{self.last_words()}")
-            if time.monotonic() > deadline:
-                raise ProcessError(f"{self.name}: not {what} after {timeout_s:.0f} s\n{self.last_words()}")
-            time.sleep(POLL_S)
+        try:
+            while not check():
+                if not self.running:
+                    raise ProcessError(f"{self.name} ended with status {self.returncode} before it was {what}\n{self.last_words()}")
+                if time.monotonic() > deadline:
+                    raise ProcessError(f"{self.name}: not {what} after {timeout_s:.0f} s\n{self.last_words()}")
+                time.sleep(POLL_S)
+        except BaseException:  # an interrupt too: nobody else knows of this process yet
+            self.stop()
+            raise
         return self
 
     @property

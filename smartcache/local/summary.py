@@ -1,7 +1,7 @@
 """What XRootD servers count themselves: their summary reports (``xrd.report``), received by UDP on loopback.
 
-The link counters are the bytes that went over the server's connections, protocol included: for an origin, ``out`` is what its cache fetched;
-for a cache, ``out`` is what its clients got, and ``in`` holds what it fetched too.
+The link counters are the bytes that went over the connections that the server accepted, protocol included: for an origin, ``out`` is what
+its cache fetched; for a cache, ``out`` is what its clients got.
 """
 
 from __future__ import annotations

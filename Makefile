@@ -1,0 +1,47 @@
+# smartcache: `make demo` shows it, `make test` proves it. Both set up first whatever is missing.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+SMARTCACHE := .venv/bin/smartcache
+PYTEST := .venv/bin/pytest
+
+.PHONY: help setup demo test test-core test-endpoint test-python lint format doctor bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: ## install and build whatever is missing (seconds if nothing is)
+	@setup/setup.sh
+
+demo: setup ## run the whole main path and report; QUICK=1 for five minutes; SEED=, PORT_BASE=, RUN_DIR= as in `smartcache demo --help`
+	@$(SMARTCACHE) demo $(if $(QUICK),--quick) $(if $(SEED),--seed $(SEED)) $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(RUN_DIR),--run-dir $(RUN_DIR))
+
+test: setup test-core test-endpoint test-python ## every test
+
+test-core: setup ## the core's and the plugin's C++ tests
+	ctest --test-dir build/plugin --output-on-failure --no-tests=error
+
+test-endpoint: setup ## the serving endpoint's Go tests
+	inference/server/build.sh --test .venv/bin/python
+
+test-python: setup ## Python tests, the end-to-end one included; ARGS= for pytest
+	$(PYTEST) $(ARGS)
+
+lint: ## formatting, linters and type checker, for every language
+	@setup/setup.sh lint
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	xcache-plugin/lint.sh build/plugin
+	inference/server/build.sh --lint .venv/bin/python
+
+format: ## let the formatters have their way
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+	find xcache-plugin -name '*.cc' -o -name '*.hh' | xargs clang-format -i
+	.venv/bin/gofmt -w inference/server
+
+doctor: ## what is present, missing or too old on this machine
+	@$(SMARTCACHE) doctor
+
+clean: ## remove what was built and run (not what apt installed)
+	rm -rf build run .venv

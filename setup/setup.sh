@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Set up everything that smartcache's demo and tests need, and nothing twice: Debian packages, the Python environment, Kafka's and Spark's jars,
+# the plugin and the endpoint. A second run looks and is done in seconds. Root is needed for Debian packages only (sudo is used if you are not root).
+#   setup/setup.sh           everything
+#   setup/setup.sh lint      what `make lint` needs too
+# Logs: build/setup/*.log
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly uv_version=0.13.8 build=$PWD/build
+readonly logs=$build/setup
+export UV_PYTHON=/usr/bin/python3 UV_PROJECT_ENVIRONMENT=$PWD/.venv UV_NO_PROGRESS=1 DEBIAN_FRONTEND=noninteractive
+mkdir -p "$logs"
+# Two set-ups at once would spoil each other's builds.
+exec 9>"$logs/lock"
+flock 9
+
+# step NAME WHAT-TO-DO COMMAND…: run it with its output in a log; on failure show the log's end and the way out.
+step() {
+  local name=$1 advice=$2 began=$SECONDS log
+  shift 2
+  log=$logs/${name// /-}.log
+  printf '  %-34s' "$name"
+  if "$@" >"$log" 2>&1; then
+    printf 'ok %4d s\n' $((SECONDS - began))
+  else
+    printf 'FAILED\n\n'
+    tail -n 25 "$log" | sed 's/^/    /'
+    printf '\nset-up failed at: %s\nwhat to do: %s\nthe whole log: %s\n' "$name" "$advice" "$log" >&2
+    exit 1
+  fi
+}
+
+packages_in() { sed 's/#.*//' "$@" | tr -s ' \n' '\n' | sed '/^$/d'; }
+
+debian_packages() {
+  local missing=() package sudo=()
+  for package in $(packages_in "$@"); do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo || { echo "not root, and no sudo: ask an administrator to install: ${missing[*]}"; return 1; }
+    sudo=(sudo --preserve-env=DEBIAN_FRONTEND)
+  fi
+  echo "installing: ${missing[*]}"
+  "${sudo[@]}" apt-get update -q
+  "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+uv_itself() {
+  [ "$("$build/uv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "$uv_version" ] && return 0
+  /usr/bin/python3 -m venv "$build/uv"
+  "$build/uv/bin/pip" install --quiet "uv==$uv_version"
+}
+
+# Compiles the core's Python binding too.
+python_environment() { "$build/uv/bin/uv" sync --locked --all-extras; }
+
+# jars FOLDER: what setup/FOLDER/pom.xml names, fetched again only when that file changes.
+jars() {
+  local pom=setup/$1/pom.xml target=$build/jars/$1
+  cmp --silent "$pom" "$target/pom.xml" && return 0
+  rm -rf "$target"
+  mvn -B --no-transfer-progress -f "$pom" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$target"
+  cp "$pom" "$target/pom.xml"
+}
+
+plugin() {
+  cmake -S xcache-plugin -B "$build/plugin" -G Ninja -DCMAKE_BUILD_TYPE=Release
+  cmake --build "$build/plugin"
+}
+
+endpoint() { inference/server/build.sh .venv/bin/python "$build/bin/smartcache-endpoint"; }
+
+network='is the package registry reachable? then run `make setup` again: it goes on where it stopped'
+packages=(setup/apt-packages.txt)
+[ "${1:-}" != lint ] || packages+=(setup/apt-packages-lint.txt)
+echo "set-up (logs in build/setup):"
+step 'Debian packages' "look for the apt error above; $network" debian_packages "${packages[@]}"
+step 'uv' "$network" uv_itself
+step 'Python packages, core binding' "$network; a compiler error means that the core does not build here" python_environment
+step 'Kafka jars' "$network" jars kafka
+step 'Spark connector jars' "$network" jars spark
+step 'XCache plugin' 'a compiler error: the plugin wants Debian 12 and its XRootD 5.5' plugin
+step 'serving endpoint' "$network" endpoint

@@ -1,0 +1,149 @@
+"""What a run of the demo is made of: its times, its sizes and its ports. All figures of the demo stand here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..local import paths, xrootd
+from ..local.mlflow import uri as mlflow_uri
+from ..local.ports import LOOPBACK
+from .workload import KIB, MIB, Shape
+
+DEFAULT_PORT_BASE = 21800
+CACHES = ("plain", "smart")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """One loopback port for each socket of the demo."""
+
+    kafka: int
+    kafka_controller: int
+    mlflow: int
+    endpoint: int
+    origin_plain: int
+    origin_smart: int
+    cache_plain: int
+    cache_smart: int
+    gstream: int
+    fstream: int
+    decision: int
+    collector_metrics: int
+    summary: int
+
+    @classmethod
+    def from_base(cls, base: int, changed: Mapping[str, int] | None = None) -> Ports:
+        """Consecutive ports from ``base``, but for those in ``changed`` (name → port); ValueError names an unknown name or a bad port."""
+        names = [field.name for field in fields(cls)]
+        chosen = {name: base + offset for offset, name in enumerate(names)}
+        for name, port in (changed or {}).items():
+            if name not in chosen:
+                raise ValueError(f"no part has a port {name!r}; they are {', '.join(names)}")
+            chosen[name] = port
+        for name, port in chosen.items():
+            if not 1024 <= port <= 65535:
+                raise ValueError(f"port {name} must be 1024 to 65535, not {port}; choose another --port-base")
+        if len(set(chosen.values())) < len(chosen):
+            raise ValueError(f"ports must differ from each other: {chosen}")
+        return cls(**chosen)
+
+    def origin(self, cache: str) -> int:
+        """The port of the origin behind ``cache``."""
+        return int(getattr(self, f"origin_{cache}"))
+
+    def cache(self, cache: str) -> int:
+        """The port of ``cache``."""
+        return int(getattr(self, f"cache_{cache}"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One kind of run. Times in seconds, sizes in bytes."""
+
+    name: str
+    learn_s: float
+    decide_s: float
+    shape: Shape
+    cache: xrootd.CacheSize
+    bucket_edges_s: tuple[float, ...]
+    horizon_s: float
+    half_lives_s: tuple[float, ...]
+    #: A run whose parts hang is given up after this long.
+    patience_s: float = 90.0
+
+
+def quick(seed: int) -> Plan:
+    """Five minutes with everything: the one that the tests run."""
+    learn_s, decide_s = 75.0, 100.0
+    return Plan(
+        name="quick",
+        learn_s=learn_s,
+        decide_s=decide_s,
+        shape=Shape(seed=seed, duration_s=learn_s + decide_s, rate=14, file_size=600 * KIB, rerun_gap_s=35),
+        cache=xrootd.CacheSize(base=64 * MIB, nominal=128 * MIB, maximum=160 * MIB),
+        bucket_edges_s=(5.0, 10.0, 20.0, 40.0),
+        horizon_s=40.0,
+        half_lives_s=(5.0, 20.0, 80.0),
+    )
+
+
+def full(seed: int) -> Plan:
+    """A quarter of an hour: the purge runs several times in each phase, and re-runs come later than the plain cache can keep files."""
+    learn_s, decide_s = 270.0, 390.0
+    return Plan(
+        name="full",
+        learn_s=learn_s,
+        decide_s=decide_s,
+        shape=Shape(seed=seed, duration_s=learn_s + decide_s, rate=14, file_size=600 * KIB, rerun_gap_s=100),
+        cache=xrootd.CacheSize(base=96 * MIB, nominal=192 * MIB, maximum=240 * MIB),
+        bucket_edges_s=(10.0, 30.0, 60.0, 120.0, 180.0),
+        horizon_s=120.0,
+        half_lives_s=(10.0, 60.0, 240.0),
+    )
+
+
+def configuration(plan: Plan, ports: Ports, run: Path, plugin_textfile: Path) -> dict[str, Any]:
+    """What of ``smartcache.toml`` differs in the demo: ports, folders, and time scales of seconds where a site's are hours to weeks."""
+    return {
+        "features": {"half_lives_s": list(plan.half_lives_s)},
+        "model": {
+            "bundle_dir": str(run / "models" / "cache"),
+            "endpoint_url": f"http://{LOOPBACK}:{ports.endpoint}",
+            "poll_s": 0.5,
+            # The servers, the clients, Kafka and Spark share two cores here.
+            "deadline_ms": 20.0,
+        },
+        "decision_log": {"host": LOOPBACK, "port": ports.decision},
+        "plugin_metrics": {"textfile": str(plugin_textfile), "interval_s": 1.0},
+        "collector": {
+            "gstream_port": ports.gstream,
+            "fstream_port": ports.fstream,
+            "decision_port": ports.decision,
+            "metrics_port": ports.collector_metrics,
+        },
+        "kafka": {"bootstrap": f"{LOOPBACK}:{ports.kafka}", "partitions": 2},
+        "spark": {"jars_dir": str(paths.SPARK_JARS), "shuffle_partitions": 2},
+        "streaming": {
+            "table": str(run / "access"),
+            "quarantine": str(run / "quarantine"),
+            "checkpoint": str(run / "checkpoint"),
+            "trigger_s": 2.0,
+            "join_grace_s": 5.0,
+            "watermark_s": 600.0,
+        },
+        "training_set": {"train": 0.6, "validate": 0.15},
+        "training": {
+            "bucket_edges_s": list(plan.bucket_edges_s),
+            "horizon_s": plan.horizon_s,
+            "hidden": [32, 16],
+            "epochs": 40,
+            "batch": 128,
+        },
+        "mlflow": {"tracking_uri": mlflow_uri(ports.mlflow), "experiment": f"demo-{plan.name}"},
+        "gates": {"min_test_rows": 10},
+        "watch": {"poll_s": 0.5},
+        "endpoint": {"port": ports.endpoint, "model_dir": str(run / "models" / "endpoint"), "admin_token_file": str(run / "admin.token")},
+    }

@@ -1,0 +1,168 @@
+"""What a run measured, for people: a table on the terminal, plots as PNG, one self-contained HTML page. All figures come from the run."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import plots
+from .plan import CACHES
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table: what is compared, and how it was measured."""
+
+    name: str
+    unit: str
+    how: str
+    #: 1 where more is better, -1 where less is, 0 where neither.
+    better: int = 0
+
+
+FIGURES = {
+    "opens": Figure("opens", "", "counted by the clients"),
+    "failed": Figure("opens that failed", "", "counted by the clients, wrong bytes included", -1),
+    "delivered_bytes": Figure("delivered to clients", "MB", "the cache's own link counter (xrd.report, out)"),
+    "origin_bytes": Figure("fetched from the origin", "MB", "the link counter of the cache's own origin (xrd.report, out)", -1),
+    "byte_hit_rate": Figure("byte hit rate", "%", "1 - fetched / delivered", 1),
+    "written_bytes": Figure("written to the cache disk", "MB", "write_bytes of the cache's process, kept by the kernel (/proc/PID/io)", -1),
+    "open_ms_p50": Figure("open latency p50", "ms", "at the clients' clocks, from sending the open to its answer", -1),
+    "open_ms_p99": Figure("open latency p99", "ms", "the same", -1),
+    "total_ms_p50": Figure("open + read + close p50", "ms", "at the clients' clocks", -1),
+}
+_SCALE = {"MB": 1e-6, "%": 100.0}
+
+
+def write(measured: dict[str, Any], folder: Path) -> Path:
+    """Write ``measurements.json``, the plots and ``index.html`` into ``folder``; the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "measurements.json").write_text(json.dumps(measured, indent=1))
+    pictures = plots.draw(measured, folder)
+    page = folder / "index.html"
+    page.write_text(_page(measured, pictures))
+    return page
+
+
+def show(measured: dict[str, Any], console: Console) -> None:
+    """Print the table and the verdict."""
+    for phase, figures in measured["phases"].items():
+        table = Table(title=f"{phase}: {_span(figures):.0f} s", title_justify="left")
+        table.add_column("")
+        for cache in CACHES:
+            table.add_column(cache, justify="right")
+        table.add_column("smart / plain", justify="right")
+        for row in rows(figures["caches"]):
+            table.add_row(*row[:4])
+        console.print(table)
+    answers = Table(title="the plugin's answers (decision log)", title_justify="left")
+    for column in ("answer", "reason", "opens"):
+        answers.add_column(column, justify="right" if column == "opens" else "left")
+    for line in measured["answers"]:
+        answers.add_row(line["answer"], line["reason"], str(line["opens"]))
+    console.print(answers)
+    for line in [*remarks(measured), *(f"note: {note}" for note in measured["notes"])]:
+        console.print(line, highlight=False, markup=False)
+
+
+def rows(caches: dict[str, dict[str, float]]) -> list[tuple[str, str, str, str, str]]:
+    """Name, plain, smart, ratio and how it was measured, for each figure, as text."""
+    lines = []
+    for key, figure in FIGURES.items():
+        plain, smart = (caches[cache][key] for cache in CACHES)
+        ratio = f"{smart / plain:.2f}" if plain and key != "byte_hit_rate" else ""
+        if key == "byte_hit_rate":
+            ratio = f"{100 * (smart - plain):+.1f} points"
+        name = f"{figure.name} [{figure.unit}]" if figure.unit else figure.name
+        lines.append((name, _text(plain, figure), _text(smart, figure), ratio, figure.how))
+    return lines
+
+
+def remarks(measured: dict[str, Any]) -> list[str]:
+    """The outcome in sentences: who did better at what, in the phase where the model answered."""
+    caches = measured["phases"]["decide"]["caches"]
+    said = [_verdict(caches, "origin_bytes", "fetched", "from the origin"), _verdict(caches, "written_bytes", "wrote", "to its disk")]
+    removed, evicted = measured["removed_files"], measured["evicted_files"]
+    said.append(
+        f"Files that left the disk: plain {removed['plain']} (purge), smart {removed['smart']} "
+        f"({evicted['smart']} by the evictor, the rest by the purge); seen by walks over the caches' folders."
+    )
+    opens, table = measured["client_opens"], measured["access_rows"]
+    same = "as many as" if opens == table else "NOT as many as"
+    said.append(f"The access table has {table} rows, {same} the clients made successful opens {opens}.")
+    model = measured["model"]
+    if model.get("promoted"):
+        said.append(f"Model {model['name']}: admits where P(opened again) >= {model['thresholds']['admit']:.3f}.")
+    else:
+        said.append("No model was promoted: the smart cache admitted everything.")
+    return said
+
+
+def _verdict(caches: dict[str, dict[str, float]], key: str, verb: str, where: str) -> str:
+    plain, smart = (caches[cache][key] for cache in CACHES)
+    change = 100 * (smart / plain - 1) if plain else 0.0
+    if abs(change) < 1:
+        return f"Decide: the smart cache {verb} as much {where} as the plain one ({change:+.1f} %)."
+    return f"Decide: the smart cache {verb} {abs(change):.1f} % {'less' if change < 0 else 'MORE'} {where} than the plain one."
+
+
+def _text(value: float, figure: Figure) -> str:
+    scaled = value * _SCALE.get(figure.unit, 1.0)
+    return f"{scaled:.0f}" if figure.unit == "" else f"{scaled:.1f}" if figure.unit in ("MB", "%") else f"{scaled:.2f}"
+
+
+def _span(phase: dict[str, Any]) -> float:
+    return float(phase["ended"] - phase["began"])
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1d2733; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: right; }
+th:first-child, td:first-child, td.how { text-align: left; } td.how { color: #5b6775; font-size: .85rem; }
+img { width: 100%; height: auto; } .note { background: #fff4d6; padding: .5rem .8rem; } footer { color: #5b6775; font-size: .85rem; margin-top: 2rem; }
+"""
+
+
+def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
+    """The page, with the plots inside it: it can be mailed or archived as one file."""
+    parts = [f"<h1>smartcache demo: {html.escape(measured['plan'])}</h1>"]
+    parts += [f"<p>{html.escape(line)}</p>" for line in remarks(measured)]
+    parts += [f'<p class="note">{html.escape(note)}</p>' for note in measured["notes"]]
+    for phase, figures in measured["phases"].items():
+        parts.append(f"<h2>{html.escape(phase.capitalize())}: {_span(figures):.0f} s</h2>")
+        parts.append(_table(("", *CACHES, "smart / plain", "measured"), rows(figures["caches"])))
+    parts.append("<h2>Answers of the plugin, by reason</h2>")
+    parts.append(_table(("answer", "reason", "opens"), [(a["answer"], a["reason"], str(a["opens"])) for a in measured["answers"]]))
+    for picture in pictures:
+        data = base64.b64encode(picture.path.read_bytes()).decode()
+        parts.append(f'<h2>{html.escape(picture.title)}</h2><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">')
+        parts.append(f"<p>{html.escape(picture.caption)}</p>")
+    metrics = measured["model"].get("metrics")
+    if metrics:
+        parts.append("<h2>The model, on the part of the training set that came last</h2>")
+        numbers = [(name, f"{value:.4g}") for name, value in metrics.items() if isinstance(value, int | float)]
+        parts.append(_table(("figure", "value"), numbers))
+    footer = f"seed {measured['seed']} · revision {measured['revision'] or 'unknown'} · {measured['seconds']:.0f} s in all"
+    parts.append(f"<footer>{html.escape(footer)} · files of {measured['cache_bytes'] / 1e6:.0f} MB before the purge runs</footer>")
+    body = "\n".join(parts)
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>smartcache demo</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def _table(head: tuple[str, ...], lines: list[Any]) -> str:
+    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(_cell(index, cell) for index, cell in enumerate(line))}</tr>" for line in lines)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(index: int, cell: object) -> str:
+    kind = " class=how" if index == 4 else ""
+    return f"<td{kind}>{html.escape(str(cell))}</td>"

@@ -1,0 +1,140 @@
+"""The servers of the demo: started in the order that they need each other, watched, and stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import tomli_w
+
+from ..local import kafka, mlflow, paths, xrootd
+from ..local.ports import require_free
+from ..local.process import Process, line_in
+from .plan import CACHES, Plan, Ports, configuration
+
+#: Called with the name of the part that is being started.
+Progress = Callable[[str], None]
+
+
+class Site:
+    """Everything that runs during the demo. Use as a context: leaving it stops every process it started, last one first."""
+
+    def __init__(self, plan: Plan, ports: Ports, run: Path) -> None:
+        self.plan = plan
+        self.ports = ports
+        self.run = run
+        self.config_file = run / "smartcache.toml"
+        self.origin_data = run / "files"
+        self.caches: dict[str, xrootd.Xrootd] = {}
+        self.endpoint: Process | None = None
+        self._parts: list[Process] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A second Ctrl-C must not leave half of them running.
+        with _interrupts_ignored():
+            for part in reversed(self._parts):
+                part.stop()
+
+    def require_ports(self) -> None:
+        """Raise PortInUse where another program has one of our ports, naming the part that wants it."""
+        for part, port in vars(self.ports).items():
+            require_free(port, f"the demo's {part}", f"stop that program, or choose with --port {part}=N or --port-base N")
+
+    def start(self, progress: Progress) -> None:
+        """Start every part; returns when all are ready. ProcessError names the one that did not come up, with its last words."""
+        self._write_configuration()
+        # MLflow's imports take the longest: the others come up meanwhile.
+        progress("MLflow, Kafka")
+        tracking = self._add(mlflow.launch(self.run / "mlflow", self.ports.mlflow))
+        self._add(kafka.start(self.run / "kafka", self.ports.kafka, self.ports.kafka_controller))
+        progress("Spark stream, collector, endpoint")
+        stream = self._launch("stream")
+        # Before the caches: it must hear them introduce themselves.
+        collector = self._launch("collect")
+        self.endpoint = self._launch("endpoint")
+        self._wait_ready(collector)
+        progress("origins and caches")
+        for name in CACHES:
+            self._start_cache(name)
+        self._wait_ready(self.endpoint)
+        self._wait_ready(stream)
+        progress("MLflow")
+        mlflow.wait_ready(tracking, self.ports.mlflow)
+        progress("promotion watcher")
+        self._wait_ready(self._launch("watch"))
+
+    def require_running(self) -> None:
+        """Raise ProcessError with the last words of a part that has ended by itself."""
+        for part in self._parts:
+            part.require_running()
+
+    def job(self, name: str, *arguments: str) -> Process:
+        """``smartcache NAME …`` with the demo's configuration, not started: a job that the caller runs to its end."""
+        argv = [sys.executable, "-m", "smartcache", name, *arguments, "--config", str(self.config_file)]
+        return Process(name, argv, self.run / "logs" / f"{name}.log")
+
+    @property
+    def plugin_textfile(self) -> Path:
+        """Where the plugin writes its counters: in the cache's folder, which its user may write to."""
+        return self.run / "smart" / "plugin.prom"
+
+    def _write_configuration(self) -> None:
+        for folder in ("models/cache", "models/endpoint", "logs", "files/store"):
+            (self.run / folder).mkdir(parents=True)
+        token = self.run / "admin.token"
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_urlsafe(32))
+        self.config_file.write_text(tomli_w.dumps(configuration(self.plan, self.ports, self.run, self.plugin_textfile)))
+
+    def _start_cache(self, name: str) -> None:
+        # One origin for each cache, both serving the same files: an origin's own counters then say what its cache fetched.
+        origin = xrootd.start_origin(
+            self.run / f"origin-{name}",
+            self.ports.origin(name),
+            data=self.origin_data,
+            name=f"origin-{name}",
+            report_port=self.ports.summary,
+        )
+        self._add(origin.process)
+        smart = name == "smart"
+        cache = xrootd.start_cache(
+            self.run / name,
+            self.ports.cache(name),
+            origin_port=self.ports.origin(name),
+            size=self.plan.cache,
+            monitoring=xrootd.Monitoring(self.ports.gstream, self.ports.fstream),
+            plugin=paths.PLUGIN if smart else None,
+            plugin_config=self.config_file if smart else None,
+            name=name,
+            report_port=self.ports.summary,
+        )
+        self._add(cache.process)
+        self.caches[name] = cache
+
+    def _launch(self, name: str) -> Process:
+        return self._add(self.job(name).start())
+
+    def _wait_ready(self, part: Process) -> None:
+        part.wait_ready(line_in(part.log, "ready:"), "ready", self.plan.patience_s)
+
+    def _add(self, part: Process) -> Process:
+        self._parts.append(part)
+        return part
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    kept = {sign: signal.signal(sign, signal.SIG_IGN) for sign in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for sign, handler in kept.items():
+            signal.signal(sign, handler)

@@ -1,0 +1,217 @@
+"""An HEP-like population of files and the opens that its users make, from a seed.
+
+What is imitated, at a scale of minutes instead of months, has the shapes of published studies of XCache and Tier-2 accesses: two thirds of
+the requested volume is requested again, more than half of the files are read once, analysis reads parts of files, jobs read whole datasets
+in campaigns and are run again by the same user after a while.
+
+=========  ==================  ===========================================================================================
+kind       tier                behaviour
+=========  ==================  ===========================================================================================
+analysis   NANOAODSIM          a user's campaign reads every file of the dataset, and is run again, some times, after a gap
+skim       AODSIM, RAW         a campaign reads every file once, and nobody comes back
+pileup     PREMIX              a few files of a popular dataset, small parts of them, by everybody, all the time
+private    USER                single files of a user, some opened again, most not
+=========  ==================  ===========================================================================================
+
+New datasets of every kind keep appearing, so that what was learnt of old ones must carry over. An open knows nothing of its kind: only the LFN
+(and what was seen before) tells.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+
+MIB = 1 << 20
+KIB = 1 << 10
+
+
+@dataclass(frozen=True)
+class File:
+    """A file at the origin: ``lfn``, ``size`` in bytes, ``serial`` that its content is made from."""
+
+    lfn: str
+    size: int
+    serial: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """One open by one user: at ``time_s`` from the start, then reads of ``ranges`` (offset, length), then a close."""
+
+    time_s: float
+    file: File
+    user: str
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes_read(self) -> int:
+        """What the client reads in all."""
+        return sum(length for _, length in self.ranges)
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the ranges follow each other: a copy, where an analysis would read vectors of baskets."""
+        return all(offset + length == following for (offset, length), (following, _) in pairwise(self.ranges))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How much of everything: rates per second, sizes in bytes, times in seconds."""
+
+    seed: int
+    duration_s: float
+    #: Mean opens per second, all kinds together.
+    rate: float
+    #: Median size of a file.
+    file_size: int
+    files_per_dataset: tuple[int, int] = (8, 20)
+    #: Mean time until a campaign is run again.
+    rerun_gap_s: float = 50.0
+    #: Mean number of further runs of an analysis campaign.
+    reruns: float = 3.0
+    users: int = 6
+
+
+#: Share of all opens by kind; the rest of the opens are of private files.
+_ANALYSIS, _SKIM, _PILEUP = 0.52, 0.24, 0.14
+_PRIMARY = ("TTTo2L2Nu", "DYJetsToLL", "WJetsToLNu", "QCD_HT", "ZZTo4L", "SingleMuon", "JetHT", "EGamma", "ttHToNonbb", "WWTo2L2Nu")
+_CAMPAIGNS = ("RunIISummer20UL18", "RunIIAutumn18", "Run3Summer22", "Run3Winter24")
+
+
+def generate(shape: Shape) -> list[Open]:
+    """The opens of a run, in order of time. The same shape gives the same opens."""
+    return list(_Population(shape).opens())
+
+
+@dataclass(order=True, frozen=True)
+class _Job:
+    """One job of a campaign: opens one file."""
+
+    time_s: float
+    order: int
+    run: Callable[[float], None]
+
+
+class _Population:
+    """Draws campaigns as time goes on and merges their jobs in order of time."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._random = random.Random(shape.seed)  # noqa: S311 - a workload, not a secret
+        self._queue: list[_Job] = []
+        self._made: list[Open] = []
+        self._serial = 0
+        self._datasets = 0
+        self._order = 0
+        self._users = [f"u{number:02d}" for number in range(shape.users)]
+
+    def opens(self) -> Iterator[Open]:
+        rate = self._shape.rate
+        files = sum(self._shape.files_per_dataset) / 2
+        mean_runs = 1 + self._shape.reruns
+        self._arrivals(_ANALYSIS * rate / (files * mean_runs), self._analysis)
+        self._arrivals(_SKIM * rate / files, self._skim)
+        self._arrivals((1 - _ANALYSIS - _SKIM - _PILEUP) * rate / 1.4, self._private)
+        self._pileup(_PILEUP * rate)
+        while self._queue:
+            job = heappop(self._queue)
+            if job.time_s >= self._shape.duration_s:
+                break
+            job.run(job.time_s)
+            yield from self._made
+            self._made.clear()
+
+    def _at(self, time_s: float, run: Callable[[float], None]) -> None:
+        self._order += 1
+        heappush(self._queue, _Job(time_s, self._order, run))
+
+    def _arrivals(self, rate: float, begin: Callable[[float], None]) -> None:
+        """Let campaigns of a kind begin as a Poisson process."""
+
+        def arrive(now: float) -> None:
+            begin(now)
+            self._at(now + self._random.expovariate(rate), arrive)
+
+        self._at(self._random.expovariate(rate) / 2, arrive)
+
+    def _analysis(self, now: float) -> None:
+        primary = self._random.choice(_PRIMARY)
+        dataset = self._dataset("mc", primary, "NANOAODSIM")
+        files = self._files(dataset, self._random.randint(*self._shape.files_per_dataset))
+        user = self._random.choice(self._users)
+        # An analysis reads the same branches of every file, each time.
+        part = self._random.uniform(0.3, 1.0)
+        runs = 1 + _poisson(self._random, self._shape.reruns)
+        begin = now
+        for _ in range(runs):
+            self._campaign(begin, files, user, part)
+            begin += self._shape.rerun_gap_s * self._random.uniform(0.5, 1.5)
+
+    def _skim(self, now: float) -> None:
+        tier = self._random.choice(("AODSIM", "RAW"))
+        dataset = self._dataset("data" if tier == "RAW" else "mc", self._random.choice(_PRIMARY), tier)
+        files = self._files(dataset, self._random.randint(*self._shape.files_per_dataset), larger=1.5)
+        self._campaign(now, files, self._random.choice(self._users), 1.0)
+
+    def _private(self, now: float) -> None:
+        user = self._random.choice(self._users)
+        (file,) = self._files(f"/store/user/{user}/{self._random.choice(('ntuples', 'limits', 'plots'))}", 1)
+        self._open(now, file, user, self._random.uniform(0.2, 1.0))
+        while self._random.random() < 0.3:
+            now += self._random.expovariate(1 / self._shape.rerun_gap_s)
+            self._at(now, lambda time_s: self._open(time_s, file, user, 1.0))
+
+    def _pileup(self, rate: float) -> None:
+        files = self._files(self._dataset("mc", "Neutrino_E-10_gun", "PREMIX"), 24, larger=2.0)
+
+        def read(now: float) -> None:
+            rank = min(int(self._random.paretovariate(0.9)) - 1, len(files) - 1)
+            self._open(now, files[rank], self._random.choice(self._users), 0.15)
+            self._at(now + self._random.expovariate(rate), read)
+
+        self._at(self._random.expovariate(rate), read)
+
+    def _campaign(self, begin: float, files: list[File], user: str, part: float) -> None:
+        """One job a file, started over a fifth of a re-run gap."""
+        spread = 0.2 * self._shape.rerun_gap_s
+        for file in files:
+            self._at(begin + self._random.uniform(0, spread), lambda now, file=file: self._open(now, file, user, part))  # type: ignore[misc]
+
+    def _dataset(self, area: str, primary: str, tier: str) -> str:
+        self._datasets += 1
+        return f"/store/{area}/{self._random.choice(_CAMPAIGNS)}/{primary}-v{self._datasets}/{tier}"
+
+    def _files(self, folder: str, count: int, larger: float = 1.0) -> list[File]:
+        files = []
+        for _ in range(count):
+            self._serial += 1
+            size = int(larger * self._shape.file_size * math.exp(self._random.gauss(0, 0.5)))
+            files.append(File(f"{folder}/{self._random.getrandbits(64):016X}.root", max(size, 64 * KIB), self._serial))
+        return files
+
+    def _open(self, now: float, file: File, user: str, part: float) -> None:
+        self._made.append(Open(now, file, user, _ranges(file, part)))
+
+
+def _ranges(file: File, part: float) -> tuple[tuple[int, int], ...]:
+    """Which bytes are read: the whole file in order, or baskets spread over it, the same ones each time the same part is read."""
+    if part > 0.95:
+        return tuple((offset, min(MIB, file.size - offset)) for offset in range(0, file.size, MIB))
+    basket = 64 * KIB
+    baskets = max(1, file.size // basket)
+    chosen = random.Random(file.serial).sample(range(baskets), max(1, round(part * baskets)))  # noqa: S311 - a workload, not a secret
+    return tuple((index * basket, min(basket, file.size - index * basket)) for index in sorted(chosen))
+
+
+def _poisson(rng: random.Random, mean: float) -> int:
+    """Knuth's method; for small means."""
+    limit, count, product = math.exp(-mean), 0, rng.random()
+    while product > limit:
+        count += 1
+        product *= rng.random()
+    return count
