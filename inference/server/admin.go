@@ -41,13 +41,13 @@ func (s *server) change(w http.ResponseWriter, r *http.Request) (done func(), _ 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.requestTimeout)
 	defer cancel()
-	done, failed := s.models.change(ctx)
+	free, failed := s.models.change(ctx)
 	if failed != nil {
 		w.Header().Set("Retry-After", "1")
 		return nil, nil, failed
 	}
 	return func() {
-		done()
+		free()
 		// From here the answer has its time. That of a connection that is gone can't be set, and need not be.
 		_ = control.SetWriteDeadline(time.Now().Add(s.config.requestTimeout))
 	}, control, nil

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestUploadedModelIsServed(t *testing.T) {
+	e := start(t, modelDir(t), nil)
+	one, two := expected(t, "reuse_v1"), expected(t, "reuse_v2")
+	if status, body := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v1", "reuse_v1", nil)...)); status != 200 || !strings.Contains(body, "loaded") {
+		t.Fatalf("tar: %d %s", status, body)
+	}
+	e.mustPredict("reuse_v1", one.Inputs[0], one.Outputs[0])
+	if status, body := e.admin("POST", "/upload", gzipped(t, archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...)), "Content-Encoding", "gzip"); status != 200 {
+		t.Fatalf("tar.gz: %d %s", status, body)
+	}
+	e.mustPredict("reuse_v2", two.Inputs[0], two.Outputs[0])
+
+	// It is in the folder as it was sent, and a server that starts there serves it.
+	again := start(t, e.folder, func(c *config) { c.adminToken = "" })
+	again.mustPredict("reuse_v2", two.Inputs[0], two.Outputs[0])
+}
+
+func TestNameStandsForOneContent(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), nil)
+	one, two := expected(t, "reuse_v1"), expected(t, "reuse_v2")
+	before := files(t, e.folder)
+
+	status, body := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v2", "reuse_v1", nil)...))
+	mustFail(t, status, body, 409, "other content")
+	if status, body := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v1", "reuse_v1", nil)...)); status != 200 || !strings.Contains(body, "already served") {
+		t.Errorf("identical: %d %s", status, body)
+	}
+	e.mustPredict("reuse_v1", one.Inputs[0], one.Outputs[0])
+	if !maps.Equal(before, files(t, e.folder)) {
+		t.Error("the folder has changed")
+	}
+
+	// Deleted and uploaded again, the name serves the new content at once.
+	if status, body := e.admin("DELETE", "/delete/reuse_v1", nil); status != 200 {
+		t.Fatalf("delete: %d %s", status, body)
+	}
+	status, body = e.predict("reuse_v1", one.Inputs[0])
+	mustFail(t, status, body, 404, "reuse_v1")
+	if _, err := os.Stat(filepath.Join(e.folder, "reuse_v1")); !os.IsNotExist(err) {
+		t.Errorf("the deleted model's folder: %v", err)
+	}
+	if status, body := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v2", "reuse_v1", nil)...)); status != 200 {
+		t.Fatalf("upload: %d %s", status, body)
+	}
+	e.mustPredict("reuse_v1", two.Inputs[0], two.Outputs[0])
+	status, body = e.admin("DELETE", "/delete/reuse_v3", nil)
+	mustFail(t, status, body, 404, "reuse_v3")
+}
+
+func TestRefusedUploadsLeaveNothing(t *testing.T) {
+	outer := t.TempDir()
+	folder := filepath.Join(outer, "models")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, folder, func(c *config) { c.maxUploadBytes = 1 << 20 })
+	before := files(t, outer)
+
+	whole := packed(t, "reuse_v1", "reuse_v1", nil)
+	with := func(extra ...entry) *bytes.Buffer { return archive(t, append(extra, whole...)...) }
+	edited := func(file string, edit func(string) string) *bytes.Buffer {
+		return archive(t, packed(t, "reuse_v1", "reuse_v1", func(f, content string) string {
+			if f == file {
+				return edit(content)
+			}
+			return content
+		})...)
+	}
+	whole1 := archive(t, whole...).Bytes()
+	cut := whole1[:len(whole1)/2]
+	bad := gzipped(t, bytes.NewBuffer(bytes.Clone(whole1)))
+	bad.Bytes()[bad.Len()-8] ^= 1 // the checksum
+	for _, c := range []struct {
+		what   string
+		body   io.Reader
+		gzip   bool
+		status int
+		want   string
+	}{
+		{"a path out of the folder", with(entry{name: "../evil", content: "x"}), false, 400, "inside the archive's own folder"},
+		{"a path out and in again", with(entry{name: "reuse_v1/../../evil", content: "x"}), false, 400, "inside the archive's own folder"},
+		{"a path through the folder", with(entry{name: "reuse_v1/../reuse_v1/evil", content: "x"}), false, 400, "inside the archive's own folder"},
+		{"an absolute path", with(entry{name: filepath.Join(outer, "evil"), content: "x"}), false, 400, "inside the archive's own folder"},
+		{"a symbolic link", with(entry{name: "reuse_v1/link", kind: tar.TypeSymlink, link: outer}), false, 400, "must be a file or a folder"},
+		{"a hard link", with(entry{name: "reuse_v1/link", kind: tar.TypeLink, link: "/etc/hostname"}), false, 400, "must be a file or a folder"},
+		{"a device", with(entry{name: "reuse_v1/null", kind: tar.TypeChar}), false, 400, "must be a file or a folder"},
+		{"a FIFO", with(entry{name: "reuse_v1/fifo", kind: tar.TypeFifo}), false, 400, "must be a file or a folder"},
+		{"two models", with(entry{name: "reuse_v2/params.json", content: "{}"}), false, 400, "same folder as the others"},
+		{"a bad name", archive(t, entry{name: "reuse-v1/params.json", content: "{}"}), false, 400, "named as the model"},
+		{"a file for a folder", archive(t, entry{name: "reuse_v1", content: "{}"}), false, 400, "must lie in a folder"},
+		{"a file twice", with(entry{name: "reuse_v1/params.json", content: "{}"}), false, 400, "is there twice"},
+		{"an empty archive", archive(t), false, 400, "is empty"},
+		{"no archive", strings.NewReader(strings.Repeat("x", 1024)), false, 400, "archive:"},
+		{"half an archive", bytes.NewReader(cut), false, 400, "archive:"},
+		{"gzip that is not said", gzipped(t, with()), false, 400, "Content-Encoding: gzip"},
+		{"gzip that is none", with(), true, 400, "archive:"},
+		{"a wrong checksum", bad, true, 400, "checksum"},
+		{"too long a body", with(entry{name: "reuse_v1/long", content: strings.Repeat("x", 1<<20)}), false, 413, "at most 1048576 bytes"},
+		{"too much when unpacked", gzipped(t, with(entry{name: "reuse_v1/long", content: strings.Repeat("x", 1<<20)})), true, 413, "at most 1048576 bytes"},
+		{"no SavedModel", edited("saved_model.pb", func(string) string { return "" }), false, 422, "SavedModel"},
+		{"a broken SavedModel", edited("saved_model.pb", func(s string) string { return s[:len(s)/2] }), false, 422, "SavedModel"},
+		{"no golden rows", edited("golden.json", func(string) string { return "" }), false, 422, "golden.json"},
+		{"no params", edited("params.json", func(string) string { return "" }), false, 422, "params.json"},
+		{"a wrong node", edited("params.json", func(s string) string { return strings.Replace(s, "StatefulPartitionedCall:0", "nothing:0", 1) }), false, 422, "output_node"},
+		{"another model's golden rows", edited("golden.json", func(string) string {
+			for _, e := range packed(t, "reuse_v2", "reuse_v2", nil) {
+				if strings.HasSuffix(e.name, "golden.json") {
+					return e.content
+				}
+			}
+			return ""
+		}), false, 422, "golden.json: row 0, output 0: the model answers"},
+		{"another name inside", edited("bundle.json", func(s string) string { return strings.Replace(s, `"reuse_v1"`, `"reuse_v7"`, 1) }), false, 422, "bundle.json: name"},
+		{"a feature too few", edited("bundle.json", func(s string) string { return strings.Replace(s, `"f0", `, "", 1) }), false, 422, "golden.json: row 0: must have 11 inputs"},
+	} {
+		header := []string{}
+		if c.gzip {
+			header = []string{"Content-Encoding", "gzip"}
+		}
+		status, body := e.admin("POST", "/upload", c.body, header...)
+		t.Log(c.what, status, body)
+		mustFail(t, status, body, c.status, c.want)
+		if after := files(t, outer); !maps.Equal(before, after) {
+			t.Fatalf("%s left something: %v", c.what, after)
+		}
+	}
+	if e.server.models.count() != 0 {
+		t.Error("a refused model is served")
+	}
+	if status, body := e.admin("POST", "/upload", with()); status != 200 {
+		t.Errorf("the whole model: %d %s", status, body)
+	}
+}
+
+func TestChangesNeedTheToken(t *testing.T) {
+	folder := modelDir(t, "reuse_v1")
+	e := start(t, folder, nil)
+	before := files(t, folder)
+	for _, header := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "}, {"Authorization", "Basic " + token}, {"Authorization", token}} {
+		status, body := e.call("DELETE", "/delete/reuse_v1", nil, header...)
+		mustFail(t, status, body, 401, "Authorization")
+		status, body = e.call("POST", "/upload", archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...), header...)
+		mustFail(t, status, body, 401, "Authorization")
+	}
+	// A server without a token changes nothing, whatever is sent, and does not even lock the folder.
+	without := start(t, folder, func(c *config) { c.adminToken = "" })
+	for _, header := range [][]string{nil, {"Authorization", "Bearer "}, {"Authorization", "Bearer " + token}} {
+		status, body := without.call("DELETE", "/delete/reuse_v1", nil, header...)
+		mustFail(t, status, body, 403, "admin_token_file")
+	}
+	if !maps.Equal(before, files(t, folder)) {
+		t.Error("the folder has changed")
+	}
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+}
+
+// TestChangesUnderLoad predicts with two models while a third comes and goes: under -race, no answer is ever wrong or missing.
+func TestChangesUnderLoad(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), nil)
+	one, two := expected(t, "reuse_v1"), expected(t, "reuse_v2")
+	upload := archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...).Bytes()
+
+	var stop atomic.Bool
+	var served, absent atomic.Int64
+	var group sync.WaitGroup
+	for worker := range 4 {
+		group.Go(func() {
+			for i := worker; !stop.Load(); i = (i + 1) % len(one.Inputs) {
+				e.mustPredict("reuse_v1", one.Inputs[i], one.Outputs[i])
+				switch status, body := e.predict("reuse_v2", two.Inputs[i]); status {
+				case 404:
+					absent.Add(1)
+				case 200:
+					var got []float32
+					if json.Unmarshal([]byte(body), &got) != nil || !near(got, two.Outputs[i]) {
+						t.Errorf("reuse_v2 answered %s, Keras %v", body, two.Outputs[i])
+					}
+					served.Add(1)
+				default:
+					t.Errorf("reuse_v2 answered %d %s", status, body)
+				}
+			}
+		})
+	}
+	// Two who change: each call ends in one of the states that it may.
+	var changers sync.WaitGroup
+	for range 2 {
+		changers.Go(func() {
+			for range 10 {
+				if status, body := e.admin("POST", "/upload", bytes.NewReader(upload)); status != 200 {
+					t.Errorf("upload: %d %s", status, body)
+				}
+				// So that the model is also asked while it is there.
+				for seen := served.Load(); served.Load() == seen && e.server.models.serves("reuse_v2"); {
+					e.mustPredict("reuse_v1", one.Inputs[0], one.Outputs[0])
+				}
+				if status, body := e.admin("DELETE", "/delete/reuse_v2", nil); status != 200 && status != 404 {
+					t.Errorf("delete: %d %s", status, body)
+				}
+			}
+		})
+	}
+	changers.Wait()
+	stop.Store(true)
+	group.Wait()
+	if served.Load() == 0 || absent.Load() == 0 {
+		t.Errorf("the model was there for %d requests and absent for %d: the test must see both", served.Load(), absent.Load())
+	}
+	if left := files(t, e.folder); left[filepath.Join(e.folder, "reuse_v2")] != "" {
+		t.Error("the deleted model is still there")
+	}
+}
+
+func TestDeleteWaitsForPredictions(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), nil)
+	want := expected(t, "reuse_v1")
+	m := e.server.models.acquire([]byte("reuse_v1"))
+	deleted := make(chan int, 1)
+	go func() {
+		status, _ := e.admin("DELETE", "/delete/reuse_v1", nil)
+		deleted <- status
+	}()
+	for e.server.models.serves("reuse_v1") {
+		e.call("GET", "/healthz", nil)
+	}
+	// It is no longer served, but who has it can still use it.
+	result := make([]float32, m.outputs)
+	if err := m.tf.Run(want.Inputs[0], result, m.outputs); err != nil || !near(result, want.Outputs[0]) {
+		t.Errorf("%v %v", result, err)
+	}
+	select {
+	case status := <-deleted:
+		t.Errorf("answered %d while the model was in use", status)
+	default:
+	}
+	m.release()
+	if status := <-deleted; status != 200 {
+		t.Errorf("delete: %d", status)
+	}
+}
+
+func TestStartWithFoldersInDisorder(t *testing.T) {
+	folder := modelDir(t, "reuse_v1", "reuse_v2")
+	if err := os.WriteFile(filepath.Join(folder, "reuse_v2", "saved_model.pb"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".upload-123", ".deleted-123", "not-a-model"} {
+		if err := os.MkdirAll(filepath.Join(folder, name, "inside"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("reuse_v1", filepath.Join(folder, "current")); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, folder, nil)
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+	for _, name := range []string{"reuse_v2", "current"} {
+		status, body := e.predict(name, want.Inputs[0])
+		mustFail(t, status, body, 404, name)
+	}
+	if _, page := e.call("GET", "/metrics", nil); !strings.Contains(page, "smartcache_endpoint_models_left_out 1\n") {
+		t.Error("the broken model is not counted")
+	}
+	left := files(t, folder)
+	if left[filepath.Join(folder, ".upload-123")] != "" || left[filepath.Join(folder, ".deleted-123")] != "" || left[filepath.Join(folder, "not-a-model")] == "" {
+		t.Errorf("left: %v", left)
+	}
+
+	// One who also wants to change this folder is refused.
+	if _, err := newServer(e.server.config, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "locked by another") {
+		t.Errorf("a second server: %v", err)
+	}
+
+	// The broken folder is neither hidden nor overwritten by an upload; deleted, it makes room.
+	good := archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...).Bytes()
+	status, body := e.admin("POST", "/upload", bytes.NewReader(good))
+	mustFail(t, status, body, 409, "could not be loaded")
+	if status, body := e.admin("DELETE", "/delete/reuse_v2", nil); status != 200 {
+		t.Errorf("delete: %d %s", status, body)
+	}
+	if status, body := e.admin("POST", "/upload", bytes.NewReader(good)); status != 200 {
+		t.Errorf("upload: %d %s", status, body)
+	}
+}
