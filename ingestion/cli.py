@@ -17,16 +17,17 @@ def collect(
 ) -> None:
     """Receive XCache's monitoring by UDP and put it on Kafka.
 
-    Three ports ([collector]): pfc's g-stream, XRootD's f-stream, the plugin's decision log. Each becomes a topic ([kafka]), created where
-    it is absent; what does not parse goes to the topic's dead letters, with the reason. Users and client hosts are replaced by pseudonyms.
+    Three ports (section `collector` of the configuration): pfc's g-stream, XRootD's f-stream, the plugin's decision log. Each becomes a
+    topic (section `kafka`), created where it is absent; what does not parse goes to the topic's dead letters, with the reason. Users and
+    client hosts are replaced by pseudonyms.
 
     XCache's side, with this host as COLLECTOR:
 
         xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr COLLECTOR:9931
         xrootd.monitor all auth flush 1s fstat 10s lfn ops xfr 1 ident 60s dest files fstat info user COLLECTOR:9932
 
-    Counters: http://METRICS_BIND:METRICS_PORT/metrics; whether it is well: /healthz. Prints `ready: …` when it serves; SIGTERM and
-    Ctrl-C end it cleanly.
+    Counters are at /metrics of metrics_bind:metrics_port, /healthz says whether it is well. Prints one line `ready: …` when it serves;
+    SIGTERM and Ctrl-C end it cleanly: sockets drained, open files sent, Kafka flushed.
     """
     from smartcache.config import ConfigError, load
 
