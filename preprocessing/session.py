@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _LOG = Path(__file__).with_name("log4j2.properties")
 
 
-def spark_session(config: Config, app: str, *, kafka: bool = False) -> SparkSession:
-    """Start (or get) the session that [spark] describes; `kafka`: with the connector's jars.
+def spark_session(config: Config, app: str, *, streaming: bool = False) -> SparkSession:
+    """Start (or get) the session that [spark] describes; `streaming`: with the Kafka connector's jars, and for many small batches.
 
     Under ``spark-submit`` the master, the deploy mode and the log settings stay what the user gave. :class:`ConfigError` where
     [spark] jars_dir holds no jars.
@@ -30,15 +30,18 @@ def spark_session(config: Config, app: str, *, kafka: bool = False) -> SparkSess
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = _settings(config)
-    if kafka and config.spark.jars_dir:
+    if streaming and config.spark.jars_dir:
         settings["spark.jars"] = ",".join(connector_jars(config.spark.jars_dir))
     if not submitted:
         settings["spark.master"] = config.spark.master
         options = [f"-Dlog4j2.configurationFile={_LOG.as_uri()}"]
         if local:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-            # Micro-batches of a site are small: the collector and the compiler threads of a big heap cost more than the work.
             options.append("-XX:+UseSerialGC")
+            if streaming:
+                # On one machine batches are small: compiling them, by the JVM's second compiler or by Spark, costs more than they do.
+                options.append("-XX:TieredStopAtLevel=1")
+                settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
         settings["spark.driver.extraJavaOptions"] = " ".join(options)
 
     from pyspark.sql import SparkSession

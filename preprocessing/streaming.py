@@ -94,7 +94,7 @@ class Stream:
 
     def start(self) -> None:
         """Start session and queries; returns when both are set up, the first batch may still run."""
-        self._spark = spark_session(self.config, "smartcache-stream", kafka=True)
+        self._spark = spark_session(self.config, "smartcache-stream", streaming=True)
         for table in (self.config.streaming.table, self.config.streaming.quarantine):
             _make_folder(self._spark, table)
         self._queries = [start_access(self._spark, self.config), start_quarantine(self._spark, self.config)]
@@ -223,7 +223,6 @@ def _processor(times: Times, core_text: str) -> Any:
             stored = self._store.get()
             state = State.from_json(json.loads(stored[0])) if stored else State()
             timer = None if fired or not stored else stored[1]
-            # Spark's workers take part in no batch before namer is there: it is made once per process.
             outcome = advance(state, incoming, now_ms, times, namer(core_text).dataset_of)
             if timer is not None and timer != outcome.wake_ms:
                 self._handle.deleteTimer(timer)

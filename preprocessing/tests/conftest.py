@@ -43,8 +43,14 @@ def topics(tmp_path_factory):
         yield Topics(port)
 
 
-def write_config(folder: Path, bootstrap="127.0.0.1:9", names=None, grace_s=4.0, more=""):
-    """A configuration whose tables are under `folder`."""
+@pytest.fixture(scope="module")
+def write_config():
+    """Write a configuration whose tables are under a folder; its path."""
+    return _write_config
+
+
+def _write_config(folder: Path, bootstrap="127.0.0.1:9", names=None, grace_s=4.0, more=""):
+    folder.mkdir(parents=True, exist_ok=True)
     names = names or {"open": "o", "decision": "d", "pfc": "p"}
     path = folder / "smartcache.toml"
     path.write_text(f"""

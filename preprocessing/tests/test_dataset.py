@@ -1,0 +1,253 @@
+"""A training set from a small access table, with real Spark and the real core, against brute force."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from smartcache.config import load, parse
+from smartcache.preprocessing.access import COLUMNS, _arrow_schema
+from smartcache.preprocessing.core import core_toml
+from smartcache.preprocessing.dataset import moment_us
+
+DECIDED, PLAIN = "cache-a.site:1094", "cache-b.site:1094"
+T0_US = 1_790_000_000_000_000
+DAY_US = 86_400_000_000
+MORE = """
+[features]
+token_buckets = 4
+[dataset]
+levels = 3
+rules = [{ prefix = "/store/user/", levels = 4 }]
+"""
+
+
+def opens(seed=3, count=600):
+    """Rows of the access table: two caches over ten days, the first with decisions for most of its opens."""
+    chance = random.Random(seed)
+    rows = []
+    for number in range(count):
+        cache = chance.choice((DECIDED, PLAIN))
+        t = T0_US + chance.randrange(10 * DAY_US)
+        if number % 7 == 0 and rows:
+            t = rows[-1]["open_us"]  # of the same microsecond
+        row = dict.fromkeys(name for name, _ in COLUMNS)
+        row |= {
+            "open_id": f"{cache}/1/2/{number}",
+            "cache": cache,
+            "open_us": t,
+            "close_us": t + 10**6,
+            "day": datetime.fromtimestamp(t / 1e6, UTC).date(),
+        }
+        row |= {"lfn": f"/store/mc/P{chance.randrange(4)}/f{int(chance.paretovariate(0.8)) % 60}.root", "b_read": chance.randrange(5000)}
+        row["size"] = chance.choice([None, -1, 0, 123_456_789])
+        if cache == DECIDED and chance.random() < 0.8:
+            row |= {
+                "t_us": t,
+                "on_disk": chance.random() < 0.5,
+                "known_size": chance.choice([-1, 4096]),
+                "decision_id": f"d{number}",
+                "answer": "admit",
+            }
+            row["fill"] = float(np.float32(chance.random()))
+        rows.append(row)
+    return rows
+
+
+def write_table(folder, rows):
+    """As Spark would lay it out; several files a partition, in no order."""
+    schema = _arrow_schema()
+    random.Random(1).shuffle(rows)
+    for index in range(0, len(rows), 150):
+        for cache in (DECIDED, PLAIN):
+            for day in {row["day"] for row in rows}:
+                part = [row for row in rows[index : index + 150] if (row["cache"], row["day"]) == (cache, day)]
+                if part:
+                    where = folder / "access" / f"cache={quote(cache, safe='')}" / f"day={day}"
+                    where.mkdir(parents=True, exist_ok=True)
+                    pq.write_table(pa.Table.from_pylist(part, schema).drop_columns(["cache", "day"]), where / f"part-{index}.parquet")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, write_config):
+    """The table's rows, the configuration, and three training sets: twice the same, once a window of one cache."""
+    folder = tmp_path_factory.mktemp("dataset")
+    rows = opens()
+    write_table(folder, list(rows))
+    config = write_config(folder, more=MORE)
+    command = [sys.executable, "-m", "smartcache.preprocessing.cli", "build-dataset", "--config", str(config)]
+    window = ["--cache", DECIDED, "--from", str((T0_US + DAY_US) // 10**6), "--to", str((T0_US + 6 * DAY_US) // 10**6)]
+    for name, more in (("one", []), ("two", []), ("part", window)):
+        done = subprocess.run([*command, "--output", str(folder / name), *more], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "SHA-256" in done.stdout
+    return rows, load(config), folder
+
+
+def read(folder):
+    return pa.concat_tables([pq.read_table(file) for file in sorted(folder.glob("part-*.parquet"))])
+
+
+def kept(rows):
+    return sorted(
+        (row for row in rows if row["cache"] == PLAIN or row["t_us"]), key=lambda row: (row["cache"], row["open_us"], row["open_id"])
+    )
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_same_inputs_give_same_rows_and_manifest(built):
+    _, _, folder = built
+    names = sorted(path.name for path in (folder / "one").iterdir() if not path.name.startswith("."))
+    assert names == ["manifest.json", "part-00000.parquet", "part-00001.parquet"]
+    for name in names[1:]:
+        assert pq.read_table(folder / "one" / name).equals(pq.read_table(folder / "two" / name))
+    one, two = (json.loads((folder / name / "manifest.json").read_text()) for name in ("one", "two"))
+    assert one.pop("command") != two.pop("command")
+    assert one == two
+
+
+def test_rows_are_those_the_core_was_asked_about(built):
+    rows, _, folder = built
+    table = read(folder / "one")
+    assert table.schema.field("features").type.value_type == pa.float32()
+    got = list(zip(table["cache"].to_pylist(), table["t_us"].to_pylist(), table["lfn"].to_pylist(), strict=True))
+    assert got == [(row["cache"], row["open_us"], row["lfn"]) for row in kept(rows)]
+
+
+def test_features_are_the_cores_to_the_last_bit(built):
+    core = pytest.importorskip("smartcache._core", reason="the core is not built; run `make setup`")
+    rows, config, folder = built
+    table = read(folder / "one")
+    for cache in (DECIDED, PLAIN):
+        history = core.Core(core_toml(config))
+        wanted = [
+            history.observe(
+                row["open_us"],
+                row["lfn"],
+                bool(row["on_disk"]),
+                -1 if row["known_size"] is None else row["known_size"],
+                -1.0 if row["fill"] is None else row["fill"],
+            )
+            for row in kept(rows)
+            if row["cache"] == cache
+        ]
+        got = table.filter(pa.compute.equal(table["cache"], cache))["features"].to_pylist()
+        assert np.asarray(got, np.float32).tobytes() == np.asarray(wanted, np.float32).tobytes()
+
+
+def test_schema_of_the_manifest_is_the_cores(built):
+    core = pytest.importorskip("smartcache._core", reason="the core is not built; run `make setup`")
+    _, config, folder = built
+    manifest = json.loads((folder / "one" / "manifest.json").read_text())
+    assert manifest["schema"] == core.schema(core_toml(config))
+    assert len(read(folder / "one")["features"][0]) == len(manifest["schema"]["names"])
+
+
+def test_labels_and_censoring_against_brute_force(built):
+    rows, _, folder = built
+    end = max(row["open_us"] for row in rows)
+    table = read(folder / "one").to_pylist()
+    for row, got in zip(kept(rows), table, strict=True):
+        me = (row["open_us"], row["open_id"])
+        later = [
+            (o["open_us"], o["open_id"])
+            for o in rows
+            if (o["cache"], o["lfn"]) == (row["cache"], row["lfn"]) and (o["open_us"], o["open_id"]) > me
+        ]
+        assert got["censored"] is (not later)
+        assert got["next_open_s"] == ((min(later)[0] - row["open_us"]) / 1e6 if later else None)
+        assert got["observed_s"] == (end - row["open_us"]) / 1e6
+        size = row["size"] if row["size"] is not None and row["size"] >= 0 else None
+        assert got["size"] == (-1 if size is None else size)
+        assert got["weight"] == max(1, row["b_read"] if size is None else size)
+
+
+def test_split_is_by_time_and_has_the_shares(built):
+    rows, _, folder = built
+    table = read(folder / "one").to_pylist()
+    manifest = json.loads((folder / "one" / "manifest.json").read_text())
+    times = sorted(row["open_us"] for row in kept(rows))
+    cuts = times[int(len(times) * 0.7)], times[int(len(times) * 0.85)]
+    assert (manifest["split_at_us"]["validate"], manifest["split_at_us"]["test"]) == cuts
+    for row in table:
+        assert row["split"] == ("train" if row["t_us"] < cuts[0] else "validate" if row["t_us"] < cuts[1] else "test")
+    for name, count in manifest["splits"].items():
+        assert count == sum(row["split"] == name for row in table)
+    assert manifest["rows"] == len(table)
+    assert manifest["censored"] == sum(row["censored"] for row in table)
+
+
+def test_digest_can_be_computed_from_the_files(built):
+    from smartcache.preprocessing.manifest import RowsDigest, digest_of
+
+    _, _, folder = built
+    manifest = json.loads((folder / "one" / "manifest.json").read_text())
+    digests = []
+    for file in manifest["files"]:
+        digest = RowsDigest()
+        for batch in pq.read_table(folder / "one" / file["name"]).to_batches(max_chunksize=17):
+            digest.add(batch)
+        assert digest.hexdigest() == file["sha256"]
+        digests.append(digest.hexdigest())
+    assert manifest["sha256"] == digest_of(digests) == hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def test_window_of_one_cache(built):
+    rows, _, folder = built
+    start, end = T0_US + DAY_US, T0_US + 6 * DAY_US
+    inside = [row for row in kept(rows) if row["cache"] == DECIDED and start <= row["open_us"] < end]
+    table = read(folder / "part").to_pylist()
+    assert [(row["t_us"], row["lfn"]) for row in table] == [(row["open_us"], row["lfn"]) for row in inside]
+    for row in table:
+        assert row["observed_s"] == (end - row["t_us"]) / 1e6
+        assert row["next_open_s"] is None or row["t_us"] + row["next_open_s"] * 1e6 < end
+    manifest = json.loads((folder / "part" / "manifest.json").read_text())
+    assert manifest["window"]["from_us"] == start
+    assert manifest["window"]["to_us"] == end
+    assert "--cache cache-a.site:1094" in manifest["command"]
+
+
+def test_cache_that_is_not_there(built):
+    _, _, folder = built
+    command = [sys.executable, "-m", "smartcache.preprocessing.cli", "build-dataset", "--config", str(folder / "smartcache.toml")]
+    done = subprocess.run([*command, "--output", str(folder / "none"), "--cache", "nobody:1"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("no opens of nobody:1 in this window")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1790000000.5", 1_790_000_000.5),
+        ("2026-05-01", 1_777_593_600),
+        ("2026-05-01T06:00:00Z", 1_777_615_200),
+        ("2026-05-01T06:00:00+02:00", 1_777_608_000),
+    ],
+)
+def test_moments(text, seconds):
+    assert moment_us(text, "--from") == seconds * 1_000_000
+    assert moment_us(None, "--from") is None
+    with pytest.raises(ValueError, match="--from: 'soon' is no time"):
+        moment_us("soon", "--from")
+
+
+def test_configuration_of_the_core_reads_back():
+    import tomllib
+
+    config = parse(
+        {"dataset": {"levels": 2, "rules": [{"prefix": '/a "b"\\\x7f/', "levels": 3}]}, "features": {"half_lives_s": [60.0, 1e22]}}, "test"
+    )
+    read_back = tomllib.loads(core_toml(config))
+    assert parse(read_back, "again").dataset == config.dataset
+    assert parse(read_back, "again").features == config.features
+    assert parse(read_back, "again").history == config.history

@@ -1,0 +1,237 @@
+"""The stream with real Kafka and real Spark: started as users start it, killed as machines do it."""
+
+import random
+import signal
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from smartcache.local.process import Process, line_in
+from smartcache.preprocessing.access import COLUMNS, TableError, read_access_table, table_files
+
+pytestmark = pytest.mark.slow
+
+CACHES = ("cache-a.site:1094", "cache-b.site:1094")
+T0 = 1_790_000_000
+
+
+def us(seconds):
+    return round((T0 + seconds) * 1_000_000)
+
+
+def traffic(seed, opens):
+    """Records in two halves, shuffled and with duplicates, what must come of them (columns by open_id), and the number of duplicates.
+
+    The records of one open are in one half: between the halves the grace may run out.
+    """
+    chance = random.Random(seed)
+    groups, expected = [], {}
+    for number in range(opens):
+        cache, lfn = chance.choice(CACHES), f"/store/mc/C/P{number % 3}/T/f{chance.randrange(opens // 4)}.root"
+        # Each open of a file has its own minute, so that nobody can doubt what belongs to it.
+        t = number * 60 + chance.uniform(5, 20)
+        closed = t + chance.uniform(0.1, 20)
+        common = {"cache": cache, "lfn": lfn, "recv_us": us(closed)}
+        open_id, decision_id, pfc_id = f"{cache}/1/2/{number}", f"{cache}/7/{number}", f"{cache}/1/3/{number}"
+        opened = common | {"record_id": open_id, "open_lo_us": us(t // 10 * 10), "open_hi_us": us(t // 10 * 10 + 10), "size": 1000 + number}
+        opened |= {"close_lo_us": us(closed // 10 * 10), "close_hi_us": us(closed // 10 * 10 + 10), "b_read": 10 * number, "b_readv": 7}
+        opened |= {"b_write": 0, "n_read": 1, "n_readv": 0, "forced": False, "user": "u1", "client_host": "h1", "app": "cmsRun"}
+        answer = chance.choice(["admit", "admit", "bypass", "evict"])
+        decision = common | {
+            "record_id": decision_id,
+            "v": 1,
+            "boot_us": us(-9),
+            "seq": number,
+            "t_us": us(t),
+            "answer": answer,
+            "reason": "model",
+        }
+        decision |= {
+            "score": chance.random(),
+            "probability": 1,
+            "model": "reuse_v1",
+            "latency_us": 12,
+            "on_disk": number % 2 == 0,
+            "size": -1,
+        }
+        decision |= {"fill": 0.123456789, "features": None, "not_yet_known": {"to": "us"}}
+        pfc = common | {"record_id": pfc_id, "size": 1000 + number, "attach_us": us(int(t)), "detach_us": us(int(closed)), "b_hit": number}
+        pfc |= {"b_miss": 3, "b_bypass": 0, "blk_size": 131072, "n_blks": 1, "remotes": ["origin:1094"], "b_todisk": None}
+        records = [("open", opened)]
+        decided, counted = chance.random() < 0.9, chance.random() < 0.9
+        if decided:
+            records.append(("decision", decision))
+        if counted and not (decided and answer == "bypass"):
+            records.append(("pfc", pfc))
+        got_pfc = records[-1][0] == "pfc"
+        expected[open_id] = {
+            "cache": cache,
+            "lfn": lfn,
+            "open_us": us(t) if decided else us(int(t)) if got_pfc and us(int(t)) >= opened["open_lo_us"] else opened["open_lo_us"],
+            "close_us": opened["close_hi_us"],
+            "size": 1000 + number,
+            "b_read": 10 * number + 7,
+            "answer": answer if decided else None,
+            "decision_id": decision_id if decided else None,
+            "t_us": us(t) if decided else None,
+            "pfc_id": pfc_id if got_pfc else None,
+            "b_hit": number if got_pfc else 0 if decided and answer == "bypass" else None,
+        }
+        groups.append(records)
+    halves = [[record for group in part for record in group] for part in (groups[: opens // 2], groups[opens // 2 :])]
+    again = chance.sample(halves[0], opens // 10)
+    halves[1] += again
+    for half in halves:
+        chance.shuffle(half)
+    return halves, expected, len(again)
+
+
+MALFORMED = [
+    ("open", b"not json", "not a JSON object"),
+    ("open", b"\xff\xfe\x00", "not a JSON object"),
+    ("decision", b"[1, 2]", "not a JSON object"),
+    ("pfc", b'{"cache": "c:1", "record_id": "x", "recv_us": 1790000000000000}', "lfn is missing"),
+    ("open", b'{"cache":"c:1","record_id":"x","recv_us":1790000000000000,"lfn":"/a","open_lo_us":"soon"}', "open_lo_us is missing"),
+    (
+        "open",
+        b'{"cache":"c:1","record_id":"x","recv_us":1790000000000000,"lfn":"/a","open_lo_us":9223372036854775807,"open_hi_us":9223372036854775807}',
+        "open_lo_us is not a time",
+    ),
+    ("pfc", b'{"cache":"","lfn":"/a","record_id":"x","recv_us":1790000000000000,"attach_us":1790000000000000,"detach_us":1790000000000000,'
+     b'"b_hit":1,"b_miss":1,"b_bypass":1}', "cache is empty"),
+    (
+        "decision",
+        b'{"cache":"c:1","lfn":"/a","record_id":"x","recv_us":1790000000000000,"t_us":1790000000000000,"answer":"perhaps","reason":"",'
+        b'"on_disk":false,"size":-1,"fill":-1}',
+        "answer is none of",
+    ),
+]  # fmt: skip
+
+
+class Run:
+    """One `smartcache stream` over its own table and checkpoint."""
+
+    def __init__(self, folder, config):
+        self.folder, self.config = folder, config
+        self.process = None
+
+    def start(self):
+        self.log = self.folder / f"stream-{time.monotonic_ns()}.log"
+        argv = [sys.executable, "-m", "smartcache.preprocessing.cli", "stream", "--config", self.config]
+        self.process = Process("stream", [*argv, "--metrics", self.folder / "stream.prom"], self.log).start()
+        return self
+
+    def ready(self):
+        self.process.wait_ready(line_in(self.log, "ready: "), "ready", 120)
+        return self
+
+    def wait(self, check, what):
+        self.process.wait_ready(check, what, 120)
+
+    def rows(self):
+        try:
+            return read_access_table(self.folder / "access")
+        except TableError:
+            return None
+
+    def has_rows(self, count):
+        return lambda: (rows := self.rows()) is not None and rows.num_rows >= count
+
+    def mid_batch(self):
+        """Whether a batch has begun that is not done."""
+        done = {path.name for path in (self.folder / "checkpoint/access/commits").glob("[0-9]*")}
+        return any(path.name not in done for path in (self.folder / "checkpoint/access/offsets").glob("[0-9]*"))
+
+    def stop(self):
+        self.process.stop(grace_s=60)
+        assert self.process.returncode == 0, self.process.last_words()
+
+
+@pytest.fixture
+def run(topics, tmp_path, write_config, request):
+    names = topics.create(request.node.name)
+    made = []
+
+    def start(name):
+        folder = tmp_path / name
+        made.append(Run(folder, write_config(folder, topics.bootstrap, names)))
+        return made[-1].start()
+
+    yield start, names
+    for each in made:
+        if each.process.running:
+            each.process.kill()
+
+
+def test_table_is_the_same_with_and_without_kills(topics, run):
+    start, names = run
+    (first, second), expected, duplicates = traffic(seed=1, opens=400)
+    topics.send(names, first)
+    killed = start("killed")
+    killed.wait(killed.mid_batch, "in its first batch")
+    killed.process.kill()
+    killed.start().ready()
+    killed.wait(killed.has_rows(1), "writing")
+    topics.send(names, second)
+    topics.send(names, [(kind, raw) for kind, raw, _ in MALFORMED])
+    killed.wait(killed.mid_batch, "in a batch")
+    killed.process.kill()
+    killed.start().ready()
+    killed.wait(killed.has_rows(len(expected)), f"done with {len(expected)} rows")
+    killed.stop()
+
+    steady = start("steady").ready()
+    steady.wait(steady.has_rows(len(expected)), f"done with {len(expected)} rows")
+    steady.wait(lambda: len(quarantine(steady)) >= len(MALFORMED), "done with the quarantine")
+    steady.stop()
+
+    table = steady.rows()
+    assert table.column_names == [name for name, _ in COLUMNS]
+    got = {row["open_id"]: row for row in table.to_pylist()}
+    assert len(got) == table.num_rows == len(expected)
+    for open_id, columns in expected.items():
+        assert {name: got[open_id][name] for name in columns} == columns
+    some = next(row for row in got.values() if row["t_us"])
+    assert (some["reason"], some["model"], some["probability"], some["known_size"]) == ("model", "reuse_v1", 1.0, -1)
+    assert some["day"].isoformat() == time.strftime("%Y-%m-%d", time.gmtime(some["open_us"] / 1e6))
+
+    assert killed.rows().equals(table)
+
+    metrics = dict(line.split() for line in (steady.folder / "stream.prom").read_text().splitlines() if line[0] != "#")
+    assert int(metrics["smartcache_stream_rows_total"]) == len(expected)
+    assert int(metrics["smartcache_stream_duplicates_total"]) == duplicates
+    reasons = [row["reason"] for row in quarantine(steady)]
+    for kind, raw, reason in MALFORMED:
+        assert [row for row in quarantine(steady) if row["value"] == raw and row["topic"] == names[kind] and reason in row["reason"]], (
+            reasons
+        )
+    assert len(reasons) == len(MALFORMED)
+
+
+def test_stop_while_starting_is_clean(run):
+    start, _ = run
+    stream = start("early")
+    stream.wait(lambda: (stream.folder / "checkpoint").exists() or b"java" in children(stream.process.pid), "starting Spark")
+    stream.process.stop(grace_s=60, sign=signal.SIGINT)
+    assert stream.process.returncode == 0, stream.process.last_words()
+
+
+def quarantine(run):
+    try:
+        files = table_files(run.folder / "quarantine")
+    except TableError:
+        return []
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def children(pid):
+    """The command lines of a process's children."""
+    from pathlib import Path
+
+    try:
+        pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return b" ".join(Path(f"/proc/{child}/cmdline").read_bytes() for child in pids)
+    except OSError:
+        return b""
