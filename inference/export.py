@@ -34,7 +34,7 @@ def export(model: Any, folder: Path, info: Info, inputs: Floats, tolerance: floa
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        outputs = np.asarray(model.predict(inputs, verbose=0), dtype=np.float32)
+        outputs = np.asarray(model(inputs, training=False), dtype=np.float32)
         write_saved_model(model, work)
         bundles.write_parts(work, info, network_of(model), inputs, outputs)
         difference = check_parity(work, outputs, tolerance)

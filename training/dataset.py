@@ -188,10 +188,9 @@ def _read_rows(folder: Path, manifest: dict[str, Any]) -> Any:
         if digests[-1] != entry["sha256"]:
             raise DatasetError(f"{path}: SHA-256 of its rows must be {entry['sha256']}, as {MANIFEST} says, is {digests[-1]}; {_AGAIN}")
         tables.append(table.select(COLUMNS))
-    if digest_of(digests) != manifest["sha256"]:
-        raise DatasetError(
-            f"{folder}: SHA-256 of the rows must be {manifest['sha256']}, as {MANIFEST} says, is {digest_of(digests)}; {_AGAIN}"
-        )
+    total = digest_of(digests)
+    if total != manifest["sha256"]:
+        raise DatasetError(f"{folder}: SHA-256 of the rows must be {manifest['sha256']}, as {MANIFEST} says, is {total}; {_AGAIN}")
     return pa.concat_tables(tables)
 
 

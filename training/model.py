@@ -18,10 +18,15 @@ from .survival import FLOOR
 
 INPUT: Final = "features"
 OUTPUT: Final = "next_open"
+_CHUNK: Final = 65536
 
 
 def quiet_tensorflow() -> None:
-    """Keep TensorFlow's start-up notes off the terminal and pick the backend; call before the first import of it."""
+    """Keep TensorFlow's start-up notes off the terminal and pick the backend; call before the first import of it.
+
+    Without oneDNN's kernels, which round otherwise from one processor to the next: networks this small gain nothing from them.
+    """
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
@@ -63,8 +68,9 @@ def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, lear
 
 
 def predict(model: Any, features: Floats) -> Floats:
-    """[N, B] probabilities."""
-    return np.asarray(model.predict(features, batch_size=8192, verbose=0), dtype=np.float32)
+    """[N, B] probabilities. Not by ``model.predict``: it compiles a graph anew for each model, and warns of that."""
+    parts = [np.asarray(model(features[start : start + _CHUNK], training=False)) for start in range(0, len(features), _CHUNK)]
+    return np.concatenate(parts).astype(np.float32)
 
 
 def _loss(target: Any, probabilities: Any) -> Any:

@@ -27,6 +27,7 @@ from smartcache.inference import bundle as bundles
 from smartcache.inference import export
 from smartcache.inference.registry import CHALLENGER, Registry, RegistryError, quiet_mlflow, translated
 
+from . import model as network
 from .dataset import MANIFEST, TrainingSet
 from .train import Trained, admit_threshold
 
@@ -184,7 +185,7 @@ def _log_model(trained: Trained, name: str) -> int:
     # Uncompiled: the loss is not part of what is used later, and would have to be importable wherever the model is loaded.
     bare = keras.Model(trained.model.inputs, trained.model.outputs, name="reuse")
     example = trained.golden_inputs[:5]
-    signature = infer_signature(example, bare.predict(example, verbose=0))
+    signature = infer_signature(example, network.predict(bare, example))
     with warnings.catch_warnings(), quiet_logger("mlflow"):
         warnings.simplefilter("ignore")
         logged = mlflow.tensorflow.log_model(
