@@ -78,7 +78,8 @@ Bundle ReadBundle(const std::string& folder, const Schema& schema) {
 
   const json& edges = read.Get(root, "bucket_edges_s");
   double before = 0;
-  if (!edges.is_array() || edges.empty() || edges.size() >= kMaxBuckets) read.Refuse("bucket_edges_s", "an array of 1 to 63 numbers", edges.dump());
+  if (!edges.is_array() || edges.empty() || edges.size() >= kMaxBuckets)
+    read.Refuse("bucket_edges_s", "an array of 1 to 63 numbers", edges.dump());
   for (const json& edge : edges) {
     if (!edge.is_number() || !(edge.get<double>() > before)) read.Refuse("bucket_edges_s", "positive numbers that rise", edges.dump());
     before = edge;
@@ -105,7 +106,8 @@ Bundle ReadBundle(const std::string& folder, const Schema& schema) {
     bundle.golden_inputs = golden.Rows<float>("inputs", schema.names.size());
     bundle.golden_outputs = golden.Rows<double>("outputs", bundle.buckets);
     if (bundle.golden_inputs.size() != bundle.golden_outputs.size())
-      golden.Refuse("outputs", "as many rows as inputs, " + std::to_string(bundle.golden_inputs.size()), std::to_string(bundle.golden_outputs.size()));
+      golden.Refuse("outputs", "as many rows as inputs, " + std::to_string(bundle.golden_inputs.size()),
+                    std::to_string(bundle.golden_outputs.size()));
   }
 
   bundle.request_head = R"({"keys":)" + json(schema.names).dump() + R"(,"values":[)";

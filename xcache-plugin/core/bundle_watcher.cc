@@ -14,18 +14,16 @@ namespace {
 std::string StateOf(const std::string& folder) {
   struct stat status;
   if (::stat((folder + "/bundle.json").c_str(), &status) != 0) return folder + " without bundle.json";
-  return folder + " " + std::to_string(status.st_ino) + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
-         std::to_string(status.st_mtim.tv_nsec);
+  return folder + " " + std::to_string(status.st_ino) + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) +
+         "." + std::to_string(status.st_mtim.tv_nsec);
 }
 
 }  // namespace
 
 BundleWatcher::BundleWatcher(const ModelConfig& config, const Schema& schema, Model* model, Log log)
-    : link_(config.bundle_dir + "/current"),
-      schema_(schema),
-      model_(model),
-      log_(std::move(log)),
-      thread_(config.poll_s, [this] { Poll(); }) {}
+    : link_(config.bundle_dir + "/current"), schema_(schema), model_(model), log_(std::move(log)), thread_(config.poll_s, [this] {
+        Poll();
+      }) {}
 
 void BundleWatcher::Poll() noexcept {
   try {

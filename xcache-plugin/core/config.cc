@@ -21,13 +21,20 @@ std::string Show(const toml::node& node) {
 
 const char* TypeName(toml::node_type type) {
   switch (type) {
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number";
-    case toml::node_type::boolean: return "true or false";
-    case toml::node_type::array: return "an array";
-    case toml::node_type::table: return "a table";
-    default: return "another type";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return "another type";
   }
 }
 
@@ -153,7 +160,9 @@ void Overlay(const toml::table& user, toml::table& merged, const std::string& so
     toml::node* known = merged.get(section);
     if (!known) throw ConfigError(source + ": unknown section [" + section + "]" + Suggestion(section, merged));
     const toml::table* values = section_node.as_table();
-    if (!values) throw ConfigError(source + ": [" + section + "] must be a table, but is " + Show(section_node) + "; write [" + section + "] on a line of its own");
+    if (!values)
+      throw ConfigError(source + ": [" + section + "] must be a table, but is " + Show(section_node) + "; write [" + section +
+                        "] on a line of its own");
     toml::table& defaults = *known->as_table();
     for (const auto& [key, value] : *values) {
       const std::string where = source + ": [" + section + "] ";
@@ -198,7 +207,8 @@ Config ParseConfig(std::string_view text, const std::string& source) {
   config.model.endpoint_url = read.String("model", "endpoint_url");
   const std::string& url = config.model.endpoint_url;
   if (!url.empty() && url.rfind("http://", 0) != 0 && url.rfind("https://", 0) != 0)
-    read.Refuse("model", "endpoint_url", "a URL with http:// or https://, or empty", '"' + url + '"', "write it as \"http://127.0.0.1:8083\"");
+    read.Refuse("model", "endpoint_url", "a URL with http:// or https://, or empty", '"' + url + '"',
+                "write it as \"http://127.0.0.1:8083\"");
   config.model.deadline_ms = read.Number("model", "deadline_ms", 0, 1000, false);
   config.model.poll_s = read.Number("model", "poll_s", 0, kNoLimit, false);
   config.model.breaker_failures = static_cast<int>(read.Integer("model", "breaker_failures", 1, 1000000));
@@ -209,7 +219,8 @@ Config ParseConfig(std::string_view text, const std::string& source) {
 
   const std::string fallback = read.String("policy", "fallback");
   if (fallback != "admit" && fallback != "bypass")
-    read.Refuse("policy", "fallback", "\"admit\" or \"bypass\"", '"' + fallback + '"', "write fallback = \"admit\" to leave XCache as it is without us");
+    read.Refuse("policy", "fallback", "\"admit\" or \"bypass\"", '"' + fallback + '"',
+                "write fallback = \"admit\" to leave XCache as it is without us");
   config.policy.fallback_admit = fallback == "admit";
   config.policy.always_admit = read.Prefixes("policy", "always_admit");
   config.policy.never_admit = read.Prefixes("policy", "never_admit");

@@ -41,7 +41,9 @@ void Counters::Answered(Answer answer, Reason reason, double seconds) {
   latency_ns_.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
 }
 
-uint64_t Counters::answers(Answer answer, Reason reason) const { return answers_[static_cast<size_t>(answer)][static_cast<size_t>(reason)]; }
+uint64_t Counters::answers(Answer answer, Reason reason) const {
+  return answers_[static_cast<size_t>(answer)][static_cast<size_t>(reason)];
+}
 
 std::string Counters::Text(const Gauges& gauges) const {
   Page page;
@@ -50,7 +52,9 @@ std::string Counters::Text(const Gauges& gauges) const {
     for (size_t r = 0; r < kReasons; ++r) {
       const uint64_t count = answers_[a][r];
       if (count != 0)
-        page.Sample(Label("answer", smartcache::Text(static_cast<Answer>(a))) + "," + Label("reason", smartcache::Text(static_cast<Reason>(r))), count);
+        page.Sample(
+            Label("answer", smartcache::Text(static_cast<Answer>(a))) + "," + Label("reason", smartcache::Text(static_cast<Reason>(r))),
+            count);
     }
   }
   page.Family("smartcache_decide_seconds", "histogram", "Time that answering took, the model included.");
@@ -65,7 +69,8 @@ std::string Counters::Text(const Gauges& gauges) const {
   page.Sample("", below, "_count");
 
   page.Family("smartcache_model_requests_total", "counter", "Times the model was asked, by result: answered, or why not.");
-  for (const Reason reason : {Reason::kModel, Reason::kDeadline, Reason::kBreakerOpen, Reason::kUnreachable, Reason::kInvalidReply, Reason::kError})
+  for (const Reason reason :
+       {Reason::kModel, Reason::kDeadline, Reason::kBreakerOpen, Reason::kUnreachable, Reason::kInvalidReply, Reason::kError})
     page.Sample(Label("result", reason == Reason::kModel ? "answered" : smartcache::Text(reason)), asked(reason));
   page.Family("smartcache_decision_log_datagrams_total", "counter", "Datagrams of the decision log, by result.");
   page.Sample(Label("result", "sent"), log_sent_);

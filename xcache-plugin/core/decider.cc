@@ -135,7 +135,8 @@ void Decider::WriteCounters() noexcept {
   try {
     const bool written = WriteTextfile(config_.plugin_metrics.textfile, CountersText());
     if (!written && !textfile_failed_)
-      log_("[plugin_metrics] textfile \"" + config_.plugin_metrics.textfile + "\" cannot be written; let the server's user write to its folder");
+      log_("[plugin_metrics] textfile \"" + config_.plugin_metrics.textfile +
+           "\" cannot be written; let the server's user write to its folder");
     textfile_failed_ = !written;
   } catch (...) {
     textfile_failed_ = true;

@@ -131,7 +131,8 @@ DecisionLog::DecisionLog(const DecisionLogConfig& config, Counters* counters) : 
   }
   freeaddrinfo(found);
   if (socket_ < 0)
-    throw ConfigError("[decision_log] host must be reachable, but there is no route to \"" + config.host + "\"; give another, or port = 0 for no log");
+    throw ConfigError("[decision_log] host must be reachable, but there is no route to \"" + config.host +
+                      "\"; give another, or port = 0 for no log");
 }
 
 DecisionLog::~DecisionLog() {

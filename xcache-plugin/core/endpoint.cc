@@ -101,14 +101,17 @@ std::string LookUp(const std::string& host, const std::string& port) {
 
 Reason ReasonOf(CURLcode code) {
   switch (code) {
-    case CURLE_OPERATION_TIMEDOUT: return Reason::kDeadline;
-    case CURLE_PARTIAL_FILE:            // half an answer
-    case CURLE_WRITE_ERROR:             // more than kMaxReply
+    case CURLE_OPERATION_TIMEDOUT:
+      return Reason::kDeadline;
+    case CURLE_PARTIAL_FILE:  // half an answer
+    case CURLE_WRITE_ERROR:   // more than kMaxReply
     case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_UNSUPPORTED_PROTOCOL:    // not HTTP
+    case CURLE_UNSUPPORTED_PROTOCOL:  // not HTTP
     case CURLE_HTTP2:
-    case CURLE_BAD_CONTENT_ENCODING: return Reason::kInvalidReply;
-    default: return Reason::kUnreachable;
+    case CURLE_BAD_CONTENT_ENCODING:
+      return Reason::kInvalidReply;
+    default:
+      return Reason::kUnreachable;
   }
 }
 
@@ -341,8 +344,8 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* wh
     const bool golden = !bundle.golden_inputs.empty();
     const float* input = golden ? bundle.golden_inputs[i % rows].data() : zeros.data();
     try {
-      Ask(connection, bundle, input, Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kWarmDeadlineS)),
-          &prediction);
+      Ask(connection, bundle, input,
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kWarmDeadlineS)), &prediction);
     } catch (...) {
       GiveBack(connection);
       throw;

@@ -7,8 +7,7 @@
 
 namespace smartcache {
 
-Periodic::Periodic(double interval_s, std::function<void()> task)
-    : interval_(std::clamp(interval_s, 0.001, 1e6)), task_(std::move(task)) {
+Periodic::Periodic(double interval_s, std::function<void()> task) : interval_(std::clamp(interval_s, 0.001, 1e6)), task_(std::move(task)) {
   // The server's signals are for the server's own threads.
   sigset_t all, before;
   sigfillset(&all);

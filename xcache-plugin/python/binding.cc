@@ -116,7 +116,8 @@ NB_MODULE(_core, m) {
       PyErr_SetString(PyExc_ValueError, error.what());
     }
   });
-  m.def("schema", &SchemaOf, nb::arg("config_toml") = "", "The feature schema: version, names, hash, and the canonical text that is hashed.");
+  m.def("schema", &SchemaOf, nb::arg("config_toml") = "",
+        "The feature schema: version, names, hash, and the canonical text that is hashed.");
   nb::class_<Core>(m, "Core", "The history and features of one cache. Not thread-safe.")
       .def(nb::init<const std::string&>(), nb::arg("config_toml") = "")
       .def("dataset_of", &Core::DatasetOf, nb::arg("lfn"), "The dataset that an LFN belongs to.")

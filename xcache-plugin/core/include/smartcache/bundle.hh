@@ -18,10 +18,10 @@ struct BundleError : std::runtime_error {
 };
 
 struct Bundle {
-  std::string name;         // the version's name, `reuse_v3`, under which the endpoint serves it
-  size_t buckets;           // length of the model's output
-  size_t horizon_buckets;   // score = sum of the first so many outputs
-  double admit, evict;      // thresholds of the score
+  std::string name;        // the version's name, `reuse_v3`, under which the endpoint serves it
+  size_t buckets;          // length of the model's output
+  size_t horizon_buckets;  // score = sum of the first so many outputs
+  double admit, evict;     // thresholds of the score
   std::vector<std::vector<float>> golden_inputs;
   std::vector<std::vector<double>> golden_outputs;
   std::string request_head, request_tail;  // the JSON of a request, before and after the values

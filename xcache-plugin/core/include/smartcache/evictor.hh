@@ -1,9 +1,9 @@
 // Removes files that were answered `evict`, once nobody has them open.
 //
-// The open that was answered `evict` is itself about to read the file, so nothing is tried for `first_delay_s`; a file in use is tried again
-// with a delay that doubles up to `max_delay_s`, and given up after `max_attempts` (about a day). A later open that is answered otherwise
-// cancels. At most `max_pending` files wait; what comes then is dropped. All of it is counted.
-// Thread-safe. Failure: counted results only.
+// The open that was answered `evict` is itself about to read the file, so nothing is tried for `first_delay_s`; a file in use is tried
+// again with a delay that doubles up to `max_delay_s`, and given up after `max_attempts` (about a day). A later open that is answered
+// otherwise cancels. At most `max_pending` files wait; what comes then is dropped. All of it is counted. Thread-safe. Failure: counted
+// results only.
 #pragma once
 
 #include <atomic>

@@ -29,9 +29,9 @@ class History {
     uint64_t opens;
     int64_t previous_gap_us;  // -1: opened once so far
 
-    uint64_t files;           // distinct files seen
-    uint64_t reopens;         // opens of a file seen before
-    double reopen_log_gaps;   // sum over re-opens of ln(1 + gap in seconds)
+    uint64_t files;          // distinct files seen
+    uint64_t reopens;        // opens of a file seen before
+    double reopen_log_gaps;  // sum over re-opens of ln(1 + gap in seconds)
   };
 
   History(const HistoryConfig& config, size_t half_lives);

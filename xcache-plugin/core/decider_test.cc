@@ -1,0 +1,192 @@
+#include "smartcache/decider.hh"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "testing/fixtures.hh"
+
+namespace smartcache {
+namespace {
+
+using nlohmann::json;
+using testing::WaitUntil;
+
+constexpr int64_t kT0 = INT64_C(1760000000000000);
+
+class DeciderTest : public ::testing::Test {
+ protected:
+  DeciderTest() {
+    socket_ = ::socket(AF_INET, SOCK_DGRAM, 0);
+    const int buffer = 8 << 20;
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    config_ = ParseConfig("[policy]\nexplore = 0\nnever_admit = [\"/never/\"]\n", "test");
+    config_.decision_log.port = ntohs(address.sin_port);
+    config_.decision_log.features = true;
+  }
+  ~DeciderTest() override { ::close(socket_); }
+
+  void UseModel(testing::Server* server) {
+    config_.model.bundle_dir = folder_.path().string();
+    config_.model.endpoint_url = server->url();
+    config_.model.poll_s = 0.01;
+    config_.model.deadline_ms = 500;
+    testing::Install(folder_.path(), "reuse_v1", testing::BundleJson("reuse_v1", MakeSchema(config_).hash));
+  }
+  std::unique_ptr<Decider> Make() { return std::make_unique<Decider>(config_, "host:1094", 5, 1, log_.sink()); }
+
+  json NextRecord() {
+    char buffer[65536];
+    const ssize_t got = ::recv(socket_, buffer, sizeof buffer, 0);
+    return json::parse(std::string(buffer, static_cast<size_t>(std::max<ssize_t>(0, got))));
+  }
+
+  static void Expect(const Decision& decision, Answer answer, Reason reason) {
+    EXPECT_EQ(decision.answer, answer) << Text(decision.answer);
+    EXPECT_EQ(decision.reason, reason) << Text(decision.reason);
+  }
+
+  int socket_;
+  testing::TempFolder folder_;
+  testing::LogLines log_;
+  Config config_;
+};
+
+TEST_F(DeciderTest, WithoutAModelTheFallbackAnswersAndSaysWhy) {
+  auto decider = Make();
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kNoModel);
+  const json record = NextRecord();
+  EXPECT_EQ(record["answer"], "admit");
+  EXPECT_EQ(record["reason"], "no_model");
+  EXPECT_EQ(record["seq"], 1);
+  EXPECT_EQ(record["boot_us"], 5);
+  EXPECT_TRUE(record["score"].is_null());
+  Expect(decider->Decide(kT0, "/never/f", false, -1, -1), Answer::kBypass, Reason::kRule);
+  Expect(decider->Decide(kT0, "/never/f", true, -1, -1), Answer::kAdmit, Reason::kCached);
+}
+
+TEST_F(DeciderTest, TheModelAnswersByItsScore) {
+  testing::Server server;
+  server.RespondJson("[0.7,0.2,0.1]");
+  UseModel(&server);
+  auto decider = Make();
+  ASSERT_TRUE(WaitUntil([&] { return decider->model_name() == "reuse_v1"; }));
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kModel);
+  const json record = NextRecord();
+  EXPECT_NEAR(record["score"].get<double>(), 0.7, 1e-9);
+  EXPECT_EQ(record["model"], "reuse_v1");
+  EXPECT_EQ(record["features"].size(), MakeSchema(config_).names.size());
+  server.RespondJson("[0.3,0.6,0.1]");
+  Expect(decider->Decide(kT0, "/a/g", false, -1, -1), Answer::kBypass, Reason::kModel);
+  Expect(decider->Decide(kT0, "/a/g", true, -1, -1), Answer::kAdmit, Reason::kCached);
+  server.RespondJson("[0.05,0.9,0.05]");
+  Expect(decider->Decide(kT0, "/a/g", true, -1, -1), Answer::kEvict, Reason::kModel);
+  Expect(decider->Decide(kT0, "/a/h", false, -1, -1), Answer::kBypass, Reason::kModel);
+  EXPECT_NE(decider->CountersText().find("smartcache_model_info{model=\"reuse_v1\"} 1"), std::string::npos);
+}
+
+TEST_F(DeciderTest, AFailingEndpointIsAReasonNotAFailure) {
+  testing::Server server;
+  server.RespondJson("[0.7,0.2,0.1]");
+  UseModel(&server);
+  config_.model.breaker_failures = 2;
+  config_.model.breaker_open_s = 1000;
+  auto decider = Make();
+  ASSERT_TRUE(WaitUntil([&] { return decider->model_name() == "reuse_v1"; }));
+  server.Respond("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kInvalidReply);
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kInvalidReply);
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kBreakerOpen);
+}
+
+TEST_F(DeciderTest, ExplorationHasTheFrequencyThatIsLogged) {
+  testing::Server server;
+  server.RespondJson("[0.7,0.2,0.1]");
+  UseModel(&server);
+  config_.policy.explore = 0.4;
+  config_.decision_log.port = 0;
+  auto decider = Make();
+  ASSERT_TRUE(WaitUntil([&] { return decider->model_name() == "reuse_v1"; }));
+  const int n = 3000;
+  int bypassed = 0;
+  for (int i = 0; i < n; ++i) bypassed += decider->Decide(kT0 + i, "/a/f", false, -1, -1).answer == Answer::kBypass;
+  EXPECT_NEAR(static_cast<double>(bypassed) / n, 0.2, 0.04);
+}
+
+// What makes a training set equal to what the plugin computed: replaying the log, in its order, gives the logged features.
+TEST_F(DeciderTest, ReplayingTheLogGivesTheLoggedFeaturesToTheLastBit) {
+  auto decider = Make();
+  constexpr int kThreads = 8, kEach = 150;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        // Threads disagree about the time a little, as threads do, and one call in the middle finds the clock set back by an hour.
+        const int64_t back = t == 0 && i == kEach / 2 ? INT64_C(3600000000) : 0;
+        decider->Decide(kT0 + i * 1000 - t * 300 - back, "/s/" + std::to_string(i % 5) + "/f" + std::to_string((i * 7 + t) % 40),
+                        i % 3 == 0, i % 4 ? -1 : i, static_cast<float>(i) / kEach);
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  std::map<uint64_t, json> records;
+  for (int i = 0; i < kThreads * kEach; ++i) {
+    json record = NextRecord();
+    records[record["seq"]] = record;
+  }
+  ASSERT_EQ(records.size(), static_cast<size_t>(kThreads * kEach));
+  FeatureCore core(config_);
+  std::vector<float> row(core.schema().names.size());
+  for (const auto& [seq, record] : records) {
+    const std::string lfn = record["lfn"];
+    const Open open{record["t_us"], lfn, record["on_disk"], record["size"], static_cast<float>(record["fill"].get<double>())};
+    ParsedLfn parsed;
+    core.Parse(lfn, &parsed);
+    core.Observe(Sanitised(open), parsed, row.data());
+    for (size_t i = 0; i < row.size(); ++i)
+      ASSERT_EQ(static_cast<float>(record["features"][i].get<double>()), row[i]) << seq << " " << core.schema().names[i];
+  }
+}
+
+TEST_F(DeciderTest, SmallStepsBackOfTheClockAreStraightened) {
+  auto decider = Make();
+  decider->Decide(kT0, "/a/f", false, -1, -1);
+  decider->Decide(kT0 - 1000, "/a/f", false, -1, -1);
+  decider->Decide(kT0 - INT64_C(3600000000), "/a/f", false, -1, -1);
+  EXPECT_EQ(NextRecord()["t_us"], kT0);
+  EXPECT_EQ(NextRecord()["t_us"], kT0 + 1);
+  EXPECT_EQ(NextRecord()["t_us"], kT0 - INT64_C(3600000000));
+}
+
+TEST_F(DeciderTest, CountersGoToTheTextfile) {
+  config_.plugin_metrics.textfile = folder_ / "smartcache.prom";
+  config_.plugin_metrics.interval_s = 0.01;
+  auto decider = Make();
+  decider->Decide(kT0, "/a/f", false, -1, -1);
+  EXPECT_TRUE(WaitUntil([&] {
+    return testing::ReadFile(folder_ / "smartcache.prom").find("smartcache_answers_total{answer=\"admit\",reason=\"no_model\"} 1") !=
+           std::string::npos;
+  }));
+}
+
+TEST_F(DeciderTest, ATextfileThatCannotBeWrittenIsSaidOnce) {
+  config_.plugin_metrics.textfile = folder_ / "missing/smartcache.prom";
+  config_.plugin_metrics.interval_s = 0.005;
+  auto decider = Make();
+  EXPECT_TRUE(WaitUntil([&] { return log_.Has("[plugin_metrics] textfile"); }));
+  EXPECT_EQ(log_.Count("textfile"), 1u);
+}
+
+}  // namespace
+}  // namespace smartcache

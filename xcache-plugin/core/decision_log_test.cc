@@ -1,0 +1,146 @@
+#include "smartcache/decision_log.hh"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "testing/fixtures.hh"
+
+namespace smartcache {
+namespace {
+
+using nlohmann::json;
+
+DecisionRecord Record(std::string_view lfn) {
+  DecisionRecord record{};
+  record.cache = "host:1094";
+  record.boot_us = 5;
+  record.seq = 7;
+  record.t_us = 1760000000000001;
+  record.lfn = lfn;
+  record.answer = Answer::kBypass;
+  record.reason = Reason::kExplore;
+  record.has_score = true;
+  record.score = 0.125;
+  record.probability = 0.005;
+  record.model = "reuse_v3";
+  record.latency_us = 42;
+  record.size = -1;
+  record.fill = 0.1f;
+  return record;
+}
+
+json Written(const DecisionRecord& record) {
+  std::string text;
+  WriteRecord(record, &text);
+  return json::parse(text);
+}
+
+TEST(DecisionLog, RecordIsTheContracts) {
+  const json expected = {{"v", 1},
+                         {"cache", "host:1094"},
+                         {"boot_us", 5},
+                         {"seq", 7},
+                         {"t_us", 1760000000000001},
+                         {"lfn", "/a/b"},
+                         {"answer", "bypass"},
+                         {"reason", "explore"},
+                         {"score", 0.125},
+                         {"probability", 0.005},
+                         {"model", "reuse_v3"},
+                         {"latency_us", 42},
+                         {"on_disk", false},
+                         {"size", -1},
+                         {"fill", 0.100000001}};
+  EXPECT_EQ(Written(Record("/a/b")), expected);
+}
+
+TEST(DecisionLog, NoScoreIsNull) {
+  DecisionRecord record = Record("/a");
+  record.has_score = false;
+  EXPECT_TRUE(Written(record)["score"].is_null());
+}
+
+TEST(DecisionLog, AnyLfnIsValidJson) {
+  EXPECT_EQ(Written(Record("/a\"b\\c\n\t\x01\x7f"))["lfn"], "/a\"b\\c\n\t\x01\x7f");
+  EXPECT_EQ(Written(Record("/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"))["lfn"], "/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+  EXPECT_EQ(Written(Record("/\xff\xfe"))["lfn"], "/\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(Written(Record("/\xe2\x82"))["lfn"], "/\xef\xbf\xbd\xef\xbf\xbd");           // cut off
+  EXPECT_EQ(Written(Record("/\xc0\xaf"))["lfn"], "/\xef\xbf\xbd\xef\xbf\xbd");           // overlong
+  EXPECT_EQ(Written(Record("/\xed\xa0\x80"))["lfn"].get<std::string>().size(), 1u + 9);  // a surrogate
+  for (int a = 0; a < 256; ++a) {
+    for (int b = 0; b < 256; ++b) {
+      const char bytes[] = {'/', static_cast<char>(a), static_cast<char>(b), 'x'};
+      EXPECT_NO_THROW(Written(Record({bytes, 4}))) << a << " " << b;
+    }
+  }
+}
+
+TEST(DecisionLog, FloatsReadBackAsTheSameBits) {
+  const std::vector<float> features = {0.1f, 1.0f / 3, 16777217.0f, 1e-30f, -1.0f, 3.4e38f};
+  DecisionRecord record = Record("/a");
+  record.features = features.data();
+  record.feature_count = features.size();
+  const json written = Written(record);
+  for (size_t i = 0; i < features.size(); ++i) EXPECT_EQ(static_cast<float>(written["features"][i].get<double>()), features[i]);
+}
+
+class LogSocketTest : public ::testing::Test {
+ protected:
+  LogSocketTest() {
+    socket_ = ::socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+  }
+  ~LogSocketTest() override { Close(); }
+  void Close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  int socket_, port_;
+  Counters counters_;
+};
+
+TEST_F(LogSocketTest, OneDatagramAnAnswer) {
+  DecisionLog log({"127.0.0.1", port_, false}, &counters_);
+  log.Send(Record("/a"));
+  char buffer[2048];
+  const ssize_t got = ::recv(socket_, buffer, sizeof buffer, 0);
+  ASSERT_GT(got, 0);
+  EXPECT_EQ(json::parse(std::string(buffer, static_cast<size_t>(got)))["seq"], 7);
+  EXPECT_EQ(counters_.log_sent(), 1u);
+}
+
+TEST_F(LogSocketTest, WhatIsTooLargeIsDroppedAndCounted) {
+  DecisionLog log({"127.0.0.1", port_, false}, &counters_);
+  log.Send(Record(std::string(70000, 'x')));
+  EXPECT_EQ(counters_.log_dropped(), 1u);
+}
+
+TEST_F(LogSocketTest, NobodyListeningIsCountedAndNeverBlocks) {
+  Close();
+  DecisionLog log({"127.0.0.1", port_, false}, &counters_);
+  for (int i = 0; i < 100; ++i) log.Send(Record("/a"));
+  EXPECT_EQ(counters_.log_sent() + counters_.log_dropped(), 100u);
+}
+
+TEST_F(LogSocketTest, PortZeroIsNoLog) {
+  DecisionLog log({"nowhere.invalid", 0, false}, &counters_);
+  log.Send(Record("/a"));
+  EXPECT_EQ(counters_.log_sent() + counters_.log_dropped(), 0u);
+}
+
+TEST_F(LogSocketTest, AHostWithoutAddressIsAConfigurationError) {
+  EXPECT_THROW(DecisionLog({"nowhere.invalid", 9933, false}, &counters_), ConfigError);
+}
+
+}  // namespace
+}  // namespace smartcache

@@ -1,0 +1,256 @@
+#include "smartcache/endpoint.hh"
+
+#include <nlohmann/json.hpp>
+
+#include "testing/fixtures.hh"
+
+namespace smartcache {
+namespace {
+
+using Millis = std::chrono::duration<double, std::milli>;
+using std::chrono::steady_clock;
+using testing::Server;
+using testing::WaitUntil;
+
+constexpr char kGood[] = "[0.25, 2.5e-1,0.5]";
+
+class EndpointTest : public ::testing::Test {
+ protected:
+  EndpointTest() {
+    config_.endpoint_url = server_.url();
+    config_.deadline_ms = 500;
+    config_.breaker_failures = 1000;
+    config_.breaker_open_s = 0.05;
+    config_.connections = 4;
+    testing::WriteFile(folder_ / "bundle.json", testing::BundleJson("reuse_v3", schema_.hash));
+    bundle_ = ReadBundle(folder_.path().string(), schema_);
+  }
+
+  Prediction Ask(EndpointModel& model) {
+    Prediction prediction;
+    model.Predict(bundle_, features_.data(), &prediction);
+    return prediction;
+  }
+  // The reason for no answer to one request, or kModel for an answer.
+  Reason Result(EndpointModel& model) {
+    const Prediction prediction = Ask(model);
+    return prediction.answered ? Reason::kModel : prediction.why_not;
+  }
+  Reason ResultOf(const std::string& raw, bool close_after = false) {
+    server_.Respond(raw, close_after);
+    EndpointModel model(config_, features_.size());
+    return Result(model);
+  }
+  Reason ResultOfJson(const std::string& body) {
+    server_.RespondJson(body);
+    EndpointModel model(config_, features_.size());
+    return Result(model);
+  }
+
+  Server server_;
+  testing::TempFolder folder_;
+  const Schema schema_ = MakeSchema(ParseConfig("", "test"));
+  ModelConfig config_ = ParseConfig("", "test").model;
+  Bundle bundle_;
+  std::vector<float> features_ = std::vector<float>(schema_.names.size(), 0.1f);
+};
+
+TEST_F(EndpointTest, AsksAsTheApiWantsAndReadsTheDistribution) {
+  server_.RespondJson(kGood);
+  EndpointModel model(config_, features_.size());
+  features_[1] = 1.0f / 3;
+  const Prediction prediction = Ask(model);
+  ASSERT_TRUE(prediction.answered) << Text(prediction.why_not);
+  EXPECT_EQ(prediction.buckets, 3u);
+  EXPECT_EQ(prediction.outputs[1], 0.25);
+  const std::string request = server_.last_request();
+  EXPECT_EQ(request.rfind("POST /json HTTP/1.1\r\n", 0), 0u);
+  const auto body = nlohmann::json::parse(request.substr(request.find("\r\n\r\n") + 4));
+  EXPECT_EQ(body["keys"], nlohmann::json(schema_.names));
+  EXPECT_EQ(body["model"], "reuse_v3");
+  EXPECT_EQ(body["values"].size(), features_.size());
+  EXPECT_EQ(body["values"][1].get<float>(), features_[1]);
+}
+
+TEST_F(EndpointTest, KeepsItsConnection) {
+  server_.RespondJson(kGood);
+  EndpointModel model(config_, features_.size());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Result(model), Reason::kModel);
+  EXPECT_EQ(server_.connections(), 1u);
+}
+
+TEST_F(EndpointTest, AConnectionThatTheServerClosedIsOpenedAgain) {
+  const std::string body = kGood;
+  EndpointModel model(config_, features_.size());
+  server_.Respond("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body, true);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Result(model), Reason::kModel);
+}
+
+TEST_F(EndpointTest, RefusesEveryReplyThatIsNotADistribution) {
+  for (const char* body : {"",
+                           "[]",
+                           "[0.5,0.5]",
+                           "[0.25,0.25,0.25,0.25]",
+                           "[0.5,0.5,0.5]",
+                           "[0.1,0.1,0.1]",
+                           "[NaN,0.5,0.5]",
+                           "[nan,0.5,0.5]",
+                           "[Infinity,0,0]",
+                           "[inf,0,0]",
+                           "[-0.5,0.75,0.75]",
+                           "[1.5,-0.25,-0.25]",
+                           "[\"0.25\",0.25,0.5]",
+                           "[0.25,0.25,0.5",
+                           "[0.25,0.25,0.5]]",
+                           "[0.25,0.25,0.5] x",
+                           "[0.25 0.25 0.5]",
+                           "[[0.25,0.25,0.5]]",
+                           "{\"a\":1}",
+                           "null",
+                           "[null,0.5,0.5]",
+                           "[,0.5,0.5]",
+                           "[0.25,0.25,0.5,]",
+                           "<html>",
+                           "[1e400,0,0]"}) {
+    EXPECT_EQ(ResultOfJson(body), Reason::kInvalidReply) << body;
+  }
+  EXPECT_EQ(ResultOfJson(" [ 0.25 ,\n0.25,0.5 ]\r\n"), Reason::kModel);
+  EXPECT_EQ(ResultOfJson("[0,1,0]"), Reason::kModel);
+  EXPECT_EQ(ResultOfJson("[0.2504,0.2503,0.5]"), Reason::kModel);  // float rounding of the server
+  EXPECT_EQ(ResultOfJson(std::string(200000, ' ') + kGood), Reason::kInvalidReply);
+}
+
+TEST_F(EndpointTest, RefusesEveryStatusBut200) {
+  for (const char* status : {"500 Internal Server Error", "404 Not Found", "429 Too Many Requests", "204 No Content", "201 Created"})
+    EXPECT_EQ(ResultOf("HTTP/1.1 " + std::string(status) + "\r\nContent-Length: 18\r\n\r\n" + kGood, true), Reason::kInvalidReply)
+        << status;
+  const size_t before = server_.requests();
+  EXPECT_EQ(ResultOf("HTTP/1.1 302 Found\r\nLocation: " + server_.url() + "/json\r\nContent-Length: 0\r\n\r\n"), Reason::kInvalidReply);
+  EXPECT_EQ(server_.requests(), before + 1);
+}
+
+TEST_F(EndpointTest, HalfAnAnswerIsNone) {
+  EXPECT_EQ(ResultOf("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[0.25,", true), Reason::kInvalidReply);
+  EXPECT_NE(ResultOf("garbage\r\n\r\n", true), Reason::kModel);
+  EXPECT_NE(ResultOf("HTTP/1.1 200 OK\r\nConte", true), Reason::kModel);
+}
+
+TEST_F(EndpointTest, NobodyThere) {
+  int port;
+  {
+    const Server gone;
+    port = gone.port();
+  }
+  config_.endpoint_url = "http://127.0.0.1:" + std::to_string(port);
+  EndpointModel model(config_, features_.size());
+  EXPECT_EQ(Result(model), Reason::kUnreachable);
+}
+
+TEST_F(EndpointTest, ANameWithoutAddressIsUnreachableAtOnce) {
+  config_.endpoint_url = "http://no-such-host.invalid:8083";
+  EndpointModel model(config_, features_.size());
+  const auto start = steady_clock::now();
+  EXPECT_EQ(Result(model), Reason::kUnreachable);
+  EXPECT_LT(Millis(steady_clock::now() - start).count(), 100);
+}
+
+TEST_F(EndpointTest, ANameIsResolvedOffThePath) {
+  server_.RespondJson(kGood);
+  config_.endpoint_url = "http://localhost:" + std::to_string(server_.port());
+  EndpointModel model(config_, features_.size());
+  EXPECT_TRUE(WaitUntil([&] { return Result(model) == Reason::kModel; }));
+}
+
+// The deadline counts for every way of being slow.
+class SlowEndpointTest : public EndpointTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(SlowEndpointTest, DeadlineHolds) {
+  server_.Respond(GetParam());
+  config_.deadline_ms = 10;
+  EndpointModel model(config_, features_.size());
+  double fastest = 1e9;
+  for (int i = 0; i < 20; ++i) {
+    const auto start = steady_clock::now();
+    EXPECT_EQ(Result(model), Reason::kDeadline);
+    fastest = std::min(fastest, Millis(steady_clock::now() - start).count());
+  }
+  // The fastest of 20, since a loaded machine may deschedule any one of them.
+  EXPECT_LT(fastest, 11.0);
+  EXPECT_GT(fastest, 8.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SlowEndpointTest,
+                         ::testing::Values("", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n[0.25,"));
+
+TEST_F(EndpointTest, WaitingForAConnectionCountsToo) {
+  server_.Respond("");
+  config_.connections = 1;
+  config_.deadline_ms = 200;
+  EndpointModel model(config_, features_.size());
+  std::thread busy([&] { Ask(model); });
+  ASSERT_TRUE(WaitUntil([&] { return server_.requests() == 1; }));
+  const auto start = steady_clock::now();
+  EXPECT_EQ(Result(model), Reason::kDeadline);
+  EXPECT_LT(Millis(steady_clock::now() - start).count(), 300);
+  busy.join();
+}
+
+TEST_F(EndpointTest, BreakerSparesADeadEndpointAndComesBackByItself) {
+  server_.Respond("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+  config_.breaker_failures = 3;
+  EndpointModel model(config_, features_.size());
+  std::string why;
+  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kLater);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Result(model), Reason::kInvalidReply);
+  EXPECT_EQ(Result(model), Reason::kBreakerOpen);
+  // Only probes reach it now.
+  const size_t before = server_.requests();
+  ASSERT_TRUE(WaitUntil([&] { return server_.requests() >= before + 2; }));
+  EXPECT_EQ(Result(model), Reason::kBreakerOpen);
+  server_.RespondJson(kGood);
+  EXPECT_TRUE(WaitUntil([&] { return Result(model) == Reason::kModel; }));
+}
+
+TEST_F(EndpointTest, WarmingOpensEveryConnectionAndChecksTheGoldenRows) {
+  server_.RespondJson(kGood);
+  EndpointModel model(config_, features_.size());
+  bundle_.golden_inputs = {features_};
+  bundle_.golden_outputs = {{0.25, 0.25, 0.5}};
+  std::string why;
+  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady) << why;
+  EXPECT_EQ(server_.connections(), 4u);
+  bundle_.golden_outputs = {{0.35, 0.15, 0.5}};
+  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kWrong);
+  EXPECT_NE(why.find("golden row 0"), std::string::npos) << why;
+}
+
+TEST_F(EndpointTest, SendsTheTokenAndFollowsItsChange) {
+  server_.RespondJson(kGood);
+  config_.token_file = folder_ / "token";
+  testing::WriteFile(config_.token_file, "first\n");
+  EndpointModel model(config_, features_.size());
+  const auto sent = [&](const std::string& token) {
+    Ask(model);
+    return server_.last_request().find("Authorization: Bearer " + token + "\r\n") != std::string::npos;
+  };
+  EXPECT_TRUE(WaitUntil([&] { return sent("first"); }));
+  testing::WriteFile(config_.token_file, "second\n");
+  EXPECT_TRUE(WaitUntil([&] { return sent("second"); }));
+}
+
+TEST_F(EndpointTest, ManyThreadsShareFewConnections) {
+  server_.RespondJson(kGood);
+  EndpointModel model(config_, features_.size());
+  std::atomic<int> answered{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 16; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) answered += Result(model) == Reason::kModel;
+    });
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(answered, 16 * 50);
+  EXPECT_LE(server_.connections(), 4u);
+}
+
+}  // namespace
+}  // namespace smartcache

@@ -1,0 +1,144 @@
+#include "testing/fixtures.hh"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iterator>
+#include <sstream>
+
+namespace smartcache::testing {
+
+namespace fs = std::filesystem;
+
+TempFolder::TempFolder() {
+  std::string name = (fs::temp_directory_path() / "smartcache-test-XXXXXX").string();
+  if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary folder");
+  path_ = name;
+}
+
+void WriteFile(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool WaitUntil(const std::function<bool()>& condition, double timeout_s) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+size_t LogLines::Count(const std::string& part) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  size_t count = 0;
+  for (const std::string& line : lines_) count += line.find(part) != std::string::npos;
+  return count;
+}
+
+std::string BundleJson(const std::string& name, const std::string& schema_hash) {
+  return R"({"format":1,"name":")" + name + R"(","schema":{"hash":")" + schema_hash +
+         R"("},"bucket_edges_s":[3600,86400],"horizon_s":3600,"horizon_buckets":1,"thresholds":{"admit":0.5,"evict":0.1},"metrics":{},"provenance":{}})";
+}
+
+void Install(const fs::path& dir, const std::string& name, const std::string& bundle_json, const std::string& golden_json) {
+  WriteFile(dir / name / "bundle.json", bundle_json);
+  if (!golden_json.empty()) WriteFile(dir / name / "golden.json", golden_json);
+  fs::create_symlink(name, dir / "next");
+  fs::rename(dir / "next", dir / "current");
+}
+
+Server::Server() {
+  listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_, 64) != 0 ||
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw std::runtime_error("the test server cannot listen");
+  port_ = ntohs(address.sin_port);
+  acceptor_ = std::thread(&Server::Accept, this);
+}
+
+Server::~Server() {
+  stop_ = true;
+  ::shutdown(listener_, SHUT_RDWR);
+  acceptor_.join();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const int client : clients_) ::shutdown(client, SHUT_RDWR);
+  }
+  for (std::thread& each : threads_) each.join();
+  ::close(listener_);
+}
+
+void Server::Respond(const std::string& raw, bool close_after) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  response_ = raw;
+  close_after_ = close_after;
+}
+
+void Server::RespondJson(const std::string& body) {
+  Respond("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+}
+
+std::string Server::last_request() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return last_request_;
+}
+
+void Server::Accept() {
+  while (!stop_) {
+    const int client = ::accept(listener_, nullptr, nullptr);
+    if (client < 0) break;
+    ++connections_;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    clients_.insert(client);
+    threads_.emplace_back(&Server::Serve, this, client);
+  }
+}
+
+void Server::Serve(int client) {
+  std::string input;
+  char buffer[4096];
+  bool open = true;
+  while (open) {
+    const size_t head = input.find("\r\n\r\n");
+    const size_t length_at = input.find("Content-Length: ");
+    size_t whole = std::string::npos;
+    if (head != std::string::npos) whole = head + 4 + (length_at < head ? std::stoul(input.substr(length_at + 16)) : 0);
+    if (whole == std::string::npos || input.size() < whole) {
+      const ssize_t got = ::recv(client, buffer, sizeof buffer, 0);
+      if (got <= 0) break;
+      input.append(buffer, static_cast<size_t>(got));
+      continue;
+    }
+    std::string response;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last_request_ = input.substr(0, whole);
+      response = response_;
+      open = !close_after_;
+    }
+    input.erase(0, whole);
+    ++requests_;
+    if (!response.empty()) ::send(client, response.data(), response.size(), MSG_NOSIGNAL);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    clients_.erase(client);
+  }
+  ::close(client);
+}
+
+}  // namespace smartcache::testing

@@ -1,0 +1,94 @@
+// What several tests need: a folder of their own, waiting for a condition, a bundle on disk, a server that misbehaves to order.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "smartcache/features.hh"
+
+namespace smartcache::testing {
+
+// A folder that is removed at the end.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void WriteFile(const std::filesystem::path& path, const std::string& text);
+std::string ReadFile(const std::filesystem::path& path);
+
+// Polls until `condition` holds; false when `timeout_s` has passed.
+bool WaitUntil(const std::function<bool()>& condition, double timeout_s = 10);
+
+// Collects log lines from any thread.
+class LogLines {
+ public:
+  std::function<void(const std::string&)> sink() {
+    return [this](const std::string& line) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      lines_.push_back(line);
+    };
+  }
+  size_t Count(const std::string& part) const;
+  bool Has(const std::string& part) const { return Count(part) > 0; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+// bundle.json of a model with the buckets <= 1 h, <= 1 d, later; thresholds admit 0.5, evict 0.1; horizon 1 h.
+std::string BundleJson(const std::string& name, const std::string& schema_hash);
+// Installs it as `dir`/`name` and moves `dir`/current there, as promotion does.
+void Install(const std::filesystem::path& dir, const std::string& name, const std::string& bundle_json,
+             const std::string& golden_json = "");
+
+// A TCP server on loopback that answers every HTTP request with what `respond` returns, byte for byte, and then keeps the connection or,
+// where `close_after` is set, closes it. An empty reply is never sent: the client waits.
+class Server {
+ public:
+  Server();
+  ~Server();
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  int port() const { return port_; }
+
+  void Respond(const std::string& raw, bool close_after = false);
+  // 200 with this body.
+  void RespondJson(const std::string& body);
+
+  size_t requests() const { return requests_; }
+  size_t connections() const { return connections_; }
+  std::string last_request() const;
+
+ private:
+  void Accept();
+  void Serve(int client);
+
+  int listener_ = -1, port_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<size_t> requests_{0}, connections_{0};
+  mutable std::mutex mutex_;  // guards the members below
+  std::string response_, last_request_;
+  bool close_after_ = false;
+  std::vector<std::thread> threads_;
+  std::set<int> clients_;
+  std::thread acceptor_;
+};
+
+}  // namespace smartcache::testing
