@@ -62,6 +62,12 @@ class Thresholds(_Part):
     admit: Annotated[float, Field(ge=0, le=1)]
     evict: Annotated[float, Field(ge=0, le=1)]
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Thresholds:
+        if self.evict > self.admit:
+            raise ValueError("evict must be at most admit: what was just worth storing is not evicted")
+        return self
+
 
 class Info(_Part):
     """``bundle.json``."""

@@ -59,6 +59,7 @@ def _train(dataset: Path, config: Config, *, register: bool, output: Path | None
     from .dataset import read
 
     console = Console(soft_wrap=True, highlight=False)
+    training.require_thresholds(config)
     data = read(dataset)
     training.require_rows(data)
     if output is not None and output.exists():

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from smartcache.config import Config
+from smartcache.config import Config, ConfigError
 
 from . import evaluate, survival
 from . import model as network
@@ -62,6 +62,7 @@ def admit_threshold(price: float) -> float:
 def train(data: TrainingSet, config: Config, progress: Progress | None = None) -> Trained:
     """Train on the train part, stop by the validate part, judge by the test part. Raises :class:`TrainingError`."""
     started = time.monotonic()
+    require_thresholds(config)
     require_rows(data)
     settings = config.training
     network.quiet_tensorflow()
@@ -85,6 +86,16 @@ def train(data: TrainingSet, config: Config, progress: Progress | None = None) -
         data.test, survival.temper(data.test.weight, seen.weight), probabilities, base, settings.bucket_edges_s, settings.horizon_s
     )
     return Trained(model, base, golden_rows(data.test, settings.seed), metrics, len(history["loss"]), time.monotonic() - started, history)
+
+
+def require_thresholds(config: Config) -> None:
+    """Raise ConfigError where the thresholds that the bundle will carry contradict each other."""
+    admit, settings = admit_threshold(config.training.price_of_useless_byte), config.training
+    if settings.evict_below > admit:
+        raise ConfigError(
+            f"[training] evict_below must be at most price_of_useless_byte / (1 + price_of_useless_byte) = {admit:g}, where admission begins, "
+            f"not {settings.evict_below:g}: lower it, or raise the price"
+        )
 
 
 def require_rows(data: TrainingSet) -> None:

@@ -64,6 +64,7 @@ def set_in(content, keys, value):
         ("bundle.json", ["horizon_buckets"], 1, "horizon_buckets must be 2"),
         ("bundle.json", ["bucket_edges_s"], [3600.0, 60.0], "must rise strictly"),
         ("bundle.json", ["thresholds", "admit"], 1.5, "thresholds.admit: Input should be less than or equal to 1"),
+        ("bundle.json", ["thresholds", "evict"], 0.3, "evict must be at most admit"),
         ("bundle.json", ["schema", "hash"], "x", "schema.hash: String should match pattern"),
         ("bundle.json", ["schema", "names"], ["a", "b"], r"layers\[0\].kernel must have shape \[2, N\], not \[3, 4\]"),
         ("bundle.json", ["surprise"], 1, "surprise: Extra inputs are not permitted"),

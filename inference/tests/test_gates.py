@@ -88,3 +88,17 @@ def test_a_forced_pass_keeps_the_reason(make):
     assert tags["smartcache.gates"] == "forced: first week, no history yet"
     assert tags["smartcache.gate.skill"].startswith("failed: 0.0000")
     assert gates.tags(answers)["smartcache.gates"] == "failed"
+
+
+def test_expected_hash_is_that_of_the_core():
+    core = pytest.importorskip("smartcache._core")
+    expected = gates.expected_schema_hash(configs.load())
+    assert expected == core.schema()["hash"]
+    other = configs.parse({"features": {"token_buckets": 4}}, "test")
+    assert gates.expected_schema_hash(other) != expected
+
+
+def test_without_the_core_the_way_out_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "smartcache._core", None)
+    with pytest.raises(gates.GateError, match="give the schema's hash with --schema-hash"):
+        gates.expected_schema_hash(configs.load())

@@ -86,6 +86,12 @@ def test_admit_threshold_is_where_the_costs_meet():
         assert p * 1.0 == pytest.approx((1 - p) * price)
 
 
+def test_thresholds_that_contradict_each_other(data):
+    config = configs.parse({"training": {"price_of_useless_byte": 0.01, "evict_below": 0.05}}, "test")
+    with pytest.raises(configs.ConfigError, match="evict_below must be at most"):
+        training.train(data, config)
+
+
 def test_normalization_of_constant_columns():
     mean, scale = network.normalization(np.array([[1, 5, 1e9], [3, 5, 1e9]], dtype=np.float32))
     assert mean.tolist() == [2, 5, 1e9]
