@@ -139,6 +139,12 @@ class Run:
     def has_rows(self, count):
         return lambda: (rows := self.rows()) is not None and rows.num_rows >= count
 
+    def metrics(self):
+        """The counters by short name; empty before the first batch."""
+        path = self.folder / "stream.prom"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return {name.removeprefix("smartcache_stream_"): float(value) for name, value in (line.split() for line in lines if line[0] != "#")}
+
     def mid_batch(self):
         """Whether a batch has begun that is not done."""
         done = {path.name for path in (self.folder / "checkpoint/access/commits").glob("[0-9]*")}
@@ -185,6 +191,7 @@ def test_table_is_the_same_with_and_without_kills(topics, run):
     steady = start("steady").ready()
     steady.wait(steady.has_rows(len(expected)), f"done with {len(expected)} rows")
     steady.wait(lambda: len(quarantine(steady)) >= len(MALFORMED), "done with the quarantine")
+    steady.wait(lambda: steady.metrics().get("rows_total") == len(expected), "counted")
     steady.stop()
 
     table = steady.rows()
@@ -199,9 +206,8 @@ def test_table_is_the_same_with_and_without_kills(topics, run):
 
     assert killed.rows().equals(table)
 
-    metrics = dict(line.split() for line in (steady.folder / "stream.prom").read_text().splitlines() if line[0] != "#")
-    assert int(metrics["smartcache_stream_rows_total"]) == len(expected)
-    assert int(metrics["smartcache_stream_duplicates_total"]) == duplicates
+    assert steady.metrics()["rows_total"] == len(expected)
+    assert steady.metrics()["duplicates_total"] == duplicates
     reasons = [row["reason"] for row in quarantine(steady)]
     for kind, raw, reason in MALFORMED:
         assert [row for row in quarantine(steady) if row["value"] == raw and row["topic"] == names[kind] and reason in row["reason"]], (
