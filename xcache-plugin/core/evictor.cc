@@ -64,6 +64,7 @@ void Evictor::Try(const std::string& lfn, uint64_t ticket) {
     if (!ours) return;
     Waiting& waiting = it->second;
     if (++waiting.attempts < options_.max_attempts) {
+      counters_->Evicted(EvictionResult::kBusy);
       waiting.delay_s = std::min(waiting.delay_s * 2, options_.max_delay_s);
       waiting.due = Clock::now() + Seconds(waiting.delay_s);
       return;

@@ -11,8 +11,9 @@
 
 namespace smartcache {
 
-enum class EvictionResult { kDone, kAbsent, kGaveUp, kDropped, kCancelled };
-constexpr size_t kEvictionResults = 5;
+// kBusy: found open, will be tried again. The others are final.
+enum class EvictionResult { kDone, kAbsent, kBusy, kGaveUp, kDropped, kCancelled };
+constexpr size_t kEvictionResults = 6;
 
 class Counters {
  public:
