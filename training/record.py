@@ -183,7 +183,7 @@ def _log_model(trained: Trained, name: str) -> int:
     from mlflow.models import infer_signature
 
     # Uncompiled: the loss is not part of what is used later, and would have to be importable wherever the model is loaded.
-    bare = keras.Model(trained.model.inputs, trained.model.outputs, name="reuse")
+    bare = keras.Model(trained.model.input, trained.model.output, name="reuse")
     example = trained.golden_inputs[:5]
     signature = infer_signature(example, network.predict(bare, example))
     with warnings.catch_warnings(), quiet_logger("mlflow"):

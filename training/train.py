@@ -93,8 +93,8 @@ def require_thresholds(config: Config) -> None:
     admit, settings = admit_threshold(config.training.price_of_useless_byte), config.training
     if settings.evict_below > admit:
         raise ConfigError(
-            f"[training] evict_below must be at most price_of_useless_byte / (1 + price_of_useless_byte) = {admit:g}, where admission begins, "
-            f"not {settings.evict_below:g}: lower it, or raise the price"
+            f"[training] evict_below must be at most price_of_useless_byte / (1 + price_of_useless_byte) = {admit:g}, "
+            f"the admit threshold, not {settings.evict_below:g}: lower it, or raise the price"
         )
 
 
