@@ -15,7 +15,8 @@ Split: at the time before which the configured share of all rows lies, so by row
 moment for all caches. Rows of the same microsecond stay together, in the later part.
 
 The same table, window and configuration give the same rows in the same files and the same manifest (but for its `command`). The files'
-bytes may differ: Parquet's Java writer lists a column's encodings in an order that changes from one JVM to the next. `sha256` is of the rows.
+bytes may differ: Parquet's Java writer lists a column's encodings in an order that changes from one JVM to the next.
+`sha256` is of the rows.
 
 Files: ``part-NNNNN.parquet``, one a cache in the order of the cache ids, written beside and moved into place, manifest.json last: a folder
 with a manifest is complete.
