@@ -34,8 +34,8 @@ def draw(measured: dict[str, Any], folder: Path) -> list[Picture]:
             folder,
             "stored",
             "On the caches' disks",
-            "Allocated blocks of the data files, by walks every two seconds. The dashed line is where pfc's purge stops removing; files opened "
-            "since the last purge are not removed.",
+            "Allocated blocks of the data files, by walks every two seconds. The dashed line is where pfc's purge stops removing; files "
+            "opened since the last purge are not removed.",
             _stored,
             measured,
         ),

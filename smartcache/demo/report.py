@@ -127,7 +127,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: right; }
 th:first-child, td:first-child, td.how { text-align: left; } td.how { color: #5b6775; font-size: .85rem; }
-img { width: 100%; height: auto; } .note { background: #fff4d6; padding: .5rem .8rem; } footer { color: #5b6775; font-size: .85rem; margin-top: 2rem; }
+img { width: 100%; height: auto; } .note { background: #fff4d6; padding: .5rem .8rem; white-space: pre-wrap; }
+footer { color: #5b6775; font-size: .85rem; margin-top: 2rem; }
 """
 
 

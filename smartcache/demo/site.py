@@ -88,7 +88,7 @@ class Site:
 
     def _write_configuration(self) -> None:
         for folder in ("models/cache", "models/endpoint", "logs", "files/store"):
-            (self.run / folder).mkdir(parents=True)
+            (self.run / folder).mkdir(parents=True, exist_ok=True)
         token = self.run / "admin.token"
         token.touch(mode=0o600)
         token.write_text(secrets.token_urlsafe(32))

@@ -4,14 +4,14 @@ What is imitated, at a scale of minutes instead of months, has the shapes of pub
 the requested volume is requested again, more than half of the files are read once, analysis reads parts of files, jobs read whole datasets
 in campaigns and are run again by the same user after a while.
 
-=========  ==================  ===========================================================================================
-kind       tier                behaviour
-=========  ==================  ===========================================================================================
-analysis   NANOAODSIM          a user's campaign reads every file of the dataset, and is run again, some times, after a gap
-skim       AODSIM, RAW         a campaign reads every file once, and nobody comes back
-pileup     PREMIX              a few files of a popular dataset, small parts of them, by everybody, all the time
-private    USER                single files of a user, some opened again, most not
-=========  ==================  ===========================================================================================
+=========  ===========  =================================================================================================
+kind       tier         behaviour
+=========  ===========  =================================================================================================
+analysis   NANOAODSIM   a user's campaign reads every file of the dataset, and is run again, some times, after a gap
+skim       AODSIM, RAW  a campaign reads every file once, and nobody comes back
+pileup     PREMIX       a few files of a popular dataset, small parts of them, by everybody, all the time
+private    USER         single files of a user, some opened again, most not
+=========  ===========  =================================================================================================
 
 New datasets of every kind keep appearing, so that what was learnt of old ones must carry over. An open knows nothing of its kind: only the LFN
 (and what was seen before) tells.

@@ -1,0 +1,208 @@
+"""The demo's parts that need no server: workload, clients' files, folder, ports, measurements, report."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from smartcache import config
+from smartcache.cli import app
+from smartcache.demo import clients, folder, measure, plan, plugin_metrics, report
+from smartcache.demo.workload import MIB, File, Open, Shape, generate
+
+SHAPE = Shape(seed=3, duration_s=300, rate=14, file_size=600 * 1024)
+
+
+def test_the_same_seed_gives_the_same_opens():
+    assert generate(SHAPE) == generate(SHAPE)
+    assert generate(SHAPE) != generate(replace(SHAPE, seed=4))
+
+
+def test_the_population_is_as_promised():
+    opens = generate(SHAPE)
+    assert [one.time_s for one in opens] == sorted(one.time_s for one in opens)
+    assert all(0 <= one.time_s < SHAPE.duration_s for one in opens)
+    counts = Counter(one.file.lfn for one in opens)
+    once = sum(1 for count in counts.values() if count == 1) / len(counts)
+    assert 0.5 < once < 0.9
+    partly = sum(1 for one in opens if one.bytes_read < one.file.size / 2)
+    assert 0.1 < partly / len(opens) < 0.6
+    skims = {lfn for lfn in counts if lfn.split("/")[-2] in ("AODSIM", "RAW")}
+    assert skims
+    assert all(counts[lfn] == 1 for lfn in skims)
+    campaigns = Counter(lfn.rpartition("/")[0] for lfn in counts if "/NANOAODSIM/" in lfn)
+    assert max(campaigns.values()) > 5
+
+
+def test_ranges_lie_in_the_file_and_are_the_same_each_time():
+    by_file = {}
+    for one in generate(SHAPE):
+        assert one.ranges
+        assert all(0 <= offset and length > 0 and offset + length <= one.file.size for offset, length in one.ranges)
+        if "/NANOAODSIM/" in one.file.lfn:
+            assert by_file.setdefault(one.file.lfn, one.ranges) == one.ranges
+
+
+def test_content_is_the_same_however_it_is_cut():
+    file = File("/store/x.root", 3 * MIB + 17, 5)
+    whole = clients.content(file, 0, file.size)
+    assert len(whole) == file.size
+    for offset, length in ((0, 1), (MIB - 3, 7), (2 * MIB - 1, MIB + 2), (file.size - 1, 1)):
+        assert clients.content(file, offset, length) == whole[offset : offset + length]
+    assert clients.content(replace(file, serial=6), 0, 100) != whole[:100]
+
+
+def test_files_are_written_as_their_content_says(tmp_path):
+    file = File("/store/a/b.root", MIB + 5, 2)
+    assert clients.write_file(file, tmp_path) == file.size
+    assert (tmp_path / "store/a/b.root").read_bytes() == clients.content(file, 0, file.size)
+    assert clients.write_file(file, tmp_path) == 0
+
+
+def test_a_schedule_comes_back_as_it_was(tmp_path):
+    opens = generate(replace(SHAPE, duration_s=10))
+    clients.write_schedule(opens, tmp_path / "s")
+    assert list(clients.read_schedule(tmp_path / "s")) == opens
+
+
+def test_sequential_and_sparse_reads():
+    file = File("/store/x.root", 10 * MIB, 1)
+    assert Open(0, file, "u", ((0, 5), (5, 5))).sequential
+    assert not Open(0, file, "u", ((0, 5), (6, 5))).sequential
+
+
+def test_one_run_at_a_time_in_a_folder(tmp_path):
+    run = tmp_path / "run"
+    holder = f"from smartcache.demo.folder import claim; from pathlib import Path\nwith claim(Path({str(run)!r})): print('held', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(folder.FolderInUse, match=rf"process {other.pid}\) is running"), folder.claim(run):
+            pass
+        other.communicate("\n")
+    with folder.claim(run):
+        (run / "left").write_text("x")
+    with folder.claim(run):
+        assert not (run / "left").exists()
+
+
+def test_a_folder_of_somebody_else_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(folder.FolderInUse, match="not of a demo"), folder.claim(tmp_path):
+        pass
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_ports():
+    ports = plan.Ports.from_base(21000, {"kafka": 30000})
+    assert ports.kafka == 30000
+    assert ports.cache("smart") == ports.cache_smart
+    for base, changed, said in ((21000, {"kafak": 1}, "no part has a port"), (70000, {}, "1024 to 65535"), (21000, {"kafka": 21002}, "differ")):
+        with pytest.raises(ValueError, match=said):
+            plan.Ports.from_base(base, changed)
+
+
+@pytest.mark.parametrize("make", [plan.quick, plan.full])
+def test_the_demos_configuration_is_valid(make, tmp_path):
+    chosen = make(1)
+    loaded = config.parse(plan.configuration(chosen, plan.Ports.from_base(21000), tmp_path, tmp_path / "p"), "demo")
+    assert loaded.training.horizon_s == chosen.horizon_s
+
+
+def test_percentiles():
+    assert measure.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
+    assert measure.percentile([float(value) for value in range(1, 101)], 99) == 99.0
+    assert measure.percentile([], 50) != measure.percentile([], 50)
+
+
+def test_what_a_process_has_written(tmp_path):
+    before = measure.written_bytes(os.getpid())
+    with (tmp_path / "f").open("wb") as out:
+        out.write(b"x" * MIB)
+        out.flush()
+        os.fsync(out.fileno())
+    assert measure.written_bytes(os.getpid()) - before >= MIB
+
+
+def test_hit_rate_of_a_phase():
+    early, late = measure.Counters(0, 100, 1000, 50), measure.Counters(10, 400, 2000, 90)
+    assert late.since(early) == {"seconds": 10, "origin_bytes": 300, "delivered_bytes": 1000, "written_bytes": 40, "byte_hit_rate": 0.7}
+
+
+def test_plugin_counters(tmp_path):
+    assert plugin_metrics.read(tmp_path / "none") == plugin_metrics.PluginMetrics()
+    (tmp_path / "p.prom").write_text(
+        '# TYPE smartcache_model_info gauge\nsmartcache_model_info{model="reuse_v2"} 1\n'
+        '# TYPE smartcache_evictions_total counter\nsmartcache_evictions_total{result="removed"} 4\nsmartcache_evictions_total{result="open"} 9\n'
+    )
+    found = plugin_metrics.read(tmp_path / "p.prom")
+    assert (found.model, found.evicted) == ("reuse_v2", 4)
+
+
+def figures(origin, written):
+    numbers = dict.fromkeys((*report.FIGURES, "seconds"), 1.0)
+    return numbers | {"origin_bytes": origin, "written_bytes": written, "delivered_bytes": 1e9, "byte_hit_rate": 1 - origin / 1e9}
+
+
+@pytest.fixture
+def measured():
+    phase = {"began": 100.0, "ended": 160.0, "open_ms": {"plain": [1.0, 2.0], "smart": [1.5]}}
+    caches = {"plain": figures(4e8, 4e8), "smart": figures(5e8, 2e8)}
+    sample = {"time_s": 110.0, "origin_bytes": 1, "stored_bytes": 2, "stored_files": 1, "removed_files": 0}
+    return {
+        "plan": "quick",
+        "seed": 1,
+        "revision": "abc",
+        "began": 90.0,
+        "seconds": 80.0,
+        "cache_bytes": 10**8,
+        "model": {"promoted": True, "name": "reuse_v1", "metrics": {"skill": 0.25}, "thresholds": {"admit": 0.2, "evict": 0.05}},
+        "phases": {name: {**phase, "caches": caches} for name in ("learn", "decide")},
+        "client_opens": {"plain": 2, "smart": 2},
+        "access_rows": {"plain": 2, "smart": 2},
+        "answers": [{"answer": "admit", "reason": "model", "opens": 7}],
+        "removed_files": {"plain": 3, "smart": 4},
+        "evicted_files": {"plain": 0, "smart": 1},
+        "samples": [{"cache": cache, **sample} for cache in ("plain", "smart")],
+        "notes": ["one <b>note</b>"],
+    }
+
+
+def test_report_is_one_self_contained_page(measured, tmp_path):
+    page = report.write(measured, tmp_path / "report").read_text()
+    assert json.loads((tmp_path / "report" / "measurements.json").read_text()) == measured
+    assert len(list((tmp_path / "report").glob("*.png"))) == page.count("data:image/png;base64,") == 5
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert "&lt;b&gt;note" in page
+    assert "link counter" in page
+
+
+def test_report_says_so_where_the_smart_cache_loses(measured):
+    lost, won, *_ = report.remarks(measured)
+    assert "25.0 % MORE" in lost
+    assert "50.0 % less" in won
+
+
+def test_table_on_the_terminal(measured):
+    console = Console(record=True, width=140)
+    report.show(measured, console)
+    text = console.export_text()
+    assert "1.25" in text
+    assert "-10.0 points" in text
+    assert "reuse_v1" in text
+
+
+def test_every_command_has_help():
+    runner = CliRunner()
+    assert runner.invoke(app, ["--help"]).exit_code == 0
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__.replace("_", "-")
+        result = runner.invoke(app, [name, "--help"])
+        assert result.exit_code == 0, name
+        assert len(result.output) > 200, name
