@@ -16,10 +16,10 @@ TEST(Counters, PageIsPrometheusText) {
   for (const char* line :
        {"smartcache_answers_total{answer=\"admit\",reason=\"model\"} 1\n", "# TYPE smartcache_decide_seconds histogram\n",
         "smartcache_decide_seconds_bucket{le=\"5e-06\"} 1\n", "smartcache_decide_seconds_bucket{le=\"0.1\"} 1\n",
-        "smartcache_decide_seconds_bucket{le=\"+Inf\"} 2\n", "smartcache_decide_seconds_count 2\n",
-        "smartcache_decide_seconds_sum 5.00000", "smartcache_model_requests_total{result=\"deadline\"} 1\n",
-        "smartcache_evictions_total{result=\"done\"} 1\n", "smartcache_decision_log_datagrams_total{result=\"dropped\"} 1\n",
-        "smartcache_history_files 3\n", "smartcache_model_info{model=\"reuse_v3\"} 1\n"})
+        "smartcache_decide_seconds_bucket{le=\"+Inf\"} 2\n", "smartcache_decide_seconds_count 2\n", "smartcache_decide_seconds_sum 5.00000",
+        "smartcache_model_requests_total{result=\"deadline\"} 1\n", "smartcache_evictions_total{result=\"done\"} 1\n",
+        "smartcache_decision_log_datagrams_total{result=\"dropped\"} 1\n", "smartcache_history_files 3\n",
+        "smartcache_model_info{model=\"reuse_v3\"} 1\n"})
     EXPECT_NE(page.find(line), std::string::npos) << line << page;
 }
 

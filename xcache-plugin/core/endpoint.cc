@@ -71,7 +71,7 @@ UrlParts SplitUrl(const std::string& url) {
     curl_free(host);
     throw ConfigError("[model] endpoint_url must be a URL with a host, but is \"" + url + "\"; write it as \"http://127.0.0.1:8083\"");
   }
-  const UrlParts result{host, port};
+  UrlParts result{host, port};
   curl_free(host);
   curl_free(port);
   return result;

@@ -47,15 +47,15 @@ double Log1p(double x) {
 double HalfPower(double x) {
   if (!(x > 0)) return 1.0;
   if (x >= 1000.0) return 0.0;
-  const int n = static_cast<int>(x + 0.5);
-  const double f = (n - x) * kLn2;  // 2^-x = 2^-n * e^f, |f| <= ln(2) / 2
+  const int n = static_cast<int>(x + 0.5);  // NOLINT(bugprone-incorrect-roundings): x > 0, and a neighbour would do as well
+  const double f = (n - x) * kLn2;          // 2^-x = 2^-n * e^f, |f| <= ln(2) / 2
   double series = 1.0;
   for (int i = 14; i >= 1; --i) series = series * f * (1.0 / i) + 1.0;
   return series * FromBits(static_cast<uint64_t>(1023 - n) << 52);
 }
 
 SinCos SinCosTurn(double turn) {
-  const int quadrant = static_cast<int>(turn * 4.0 + 0.5);
+  const int quadrant = static_cast<int>(turn * 4.0 + 0.5);             // NOLINT(bugprone-incorrect-roundings): the same
   const double a = (turn - quadrant * 0.25) * 6.28318530717958647693;  // |a| <= pi / 4
   const double a2 = a * a;
   double s = 1.0, c = 1.0;

@@ -1,30 +1,45 @@
 #include "smartcache/history.hh"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
 
 namespace smartcache {
 
-History::History(const HistoryConfig& config, size_t half_lives)
-    : half_lives_(half_lives), stride_(sizeof(Entry) + 2 * half_lives * sizeof(double)) {
-  // At most one bucket a slot and at least half a one: the largest power of two that fits beside the slots.
-  const auto memory = static_cast<uint64_t>(config.memory_bytes);
-  const uint64_t wanted = std::min<uint64_t>(memory / (stride_ + sizeof(uint32_t)), UINT32_MAX / 2);
-  buckets_ = 1;
-  while (uint64_t{buckets_} * 2 <= wanted) buckets_ *= 2;
-  capacity_ = static_cast<uint32_t>(std::min<uint64_t>((memory - uint64_t{buckets_} * sizeof(uint32_t)) / stride_, UINT32_MAX / 2));
-  arena_.reset(static_cast<std::byte*>(std::calloc(capacity_, stride_)));
-  index_.reset(static_cast<uint32_t*>(std::calloc(buckets_, sizeof(uint32_t))));
-  if (!arena_ || !index_) throw std::bad_alloc();
+History::Mapping::Mapping(size_t bytes) : bytes_(bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: small pages do as well
+  memory_ = static_cast<std::byte*>(memory);
 }
+
+History::Mapping::~Mapping() { ::munmap(memory_, bytes_); }
+
+// At most one bucket a slot and at least half a one: the largest power of two that fits beside the slots.
+History::Sizes History::Fit(const HistoryConfig& config, size_t stride) {
+  const auto memory = static_cast<uint64_t>(config.memory_bytes);
+  const uint64_t wanted = std::min<uint64_t>(memory / (stride + sizeof(uint32_t)), UINT32_MAX / 2);
+  uint32_t buckets = 1;
+  while (uint64_t{buckets} * 2 <= wanted) buckets *= 2;
+  const uint64_t left = memory - uint64_t{buckets} * sizeof(uint32_t);
+  return {static_cast<uint32_t>(std::min<uint64_t>(left / stride, UINT32_MAX / 2)), buckets};
+}
+
+History::History(const HistoryConfig& config, size_t half_lives)
+    : half_lives_(half_lives),
+      stride_(sizeof(Entry) + 2 * half_lives * sizeof(double)),
+      sizes_(Fit(config, stride_)),
+      arena_(size_t{sizes_.capacity} * stride_),
+      index_(size_t{sizes_.buckets} * sizeof(uint32_t)) {}
 
 uint32_t History::SlotOf(const Entry* entry) const {
   return static_cast<uint32_t>(static_cast<size_t>(reinterpret_cast<const std::byte*>(entry) - arena_.get()) / stride_);
 }
 
 History::Entry* History::Find(uint64_t key, Kind kind) {
-  uint32_t link = index_.get()[key & (buckets_ - 1)];
+  uint32_t link = *Bucket(key);
   while (link != 0) {
     Entry* entry = At(link - 1);
     if (entry->key == key && entry->kind == kind) return entry;
@@ -34,7 +49,7 @@ History::Entry* History::Find(uint64_t key, Kind kind) {
 }
 
 History::Entry* History::Insert(uint64_t key, Kind kind, const Entry* keep) {
-  if (filled_ == capacity_ && free_ == kNone) {
+  if (filled_ == sizes_.capacity && free_ == kNone) {
     Entry* oldest = At(oldest_);
     Forget(oldest == keep ? At(oldest->newer) : oldest);
   }
@@ -45,7 +60,7 @@ History::Entry* History::Insert(uint64_t key, Kind kind, const Entry* keep) {
   entry->key = key;
   entry->kind = kind;
   entry->previous_gap_us = -1;
-  uint32_t* bucket = &index_.get()[key & (buckets_ - 1)];
+  uint32_t* bucket = Bucket(key);
   entry->next_in_bucket = *bucket;
   *bucket = slot + 1;
   LinkNewest(entry);
@@ -74,7 +89,7 @@ void History::LinkNewest(Entry* entry) {
 
 void History::Forget(Entry* entry) {
   const uint32_t slot = SlotOf(entry);
-  uint32_t* link = &index_.get()[entry->key & (buckets_ - 1)];
+  uint32_t* link = Bucket(entry->key);
   while (*link != slot + 1) link = &At(*link - 1)->next_in_bucket;
   *link = entry->next_in_bucket;
   Unlink(entry);
@@ -83,6 +98,6 @@ void History::Forget(Entry* entry) {
   free_ = slot;
 }
 
-uint64_t History::memory_bytes() const { return uint64_t{buckets_} * sizeof(uint32_t) + uint64_t{filled_} * stride_; }
+uint64_t History::memory_bytes() const { return uint64_t{sizes_.buckets} * sizeof(uint32_t) + uint64_t{filled_} * stride_; }
 
 }  // namespace smartcache

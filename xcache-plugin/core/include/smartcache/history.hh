@@ -9,8 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
 #include "smartcache/config.hh"
 
@@ -61,18 +59,33 @@ class History {
   void LinkNewest(Entry* entry);
   void Forget(Entry* entry);
 
-  struct FreeMemory {
-    void operator()(void* memory) const { std::free(memory); }
+  // Zeroed memory straight from the system, which backs it as it is touched; in huge pages where it can, so that filling the arena is not
+  // a page fault every few opens.
+  class Mapping {
+   public:
+    explicit Mapping(size_t bytes);
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    std::byte* get() const { return memory_; }
+
+   private:
+    std::byte* memory_;
+    size_t bytes_;
   };
+  struct Sizes {
+    uint32_t capacity, buckets;
+  };
+  static Sizes Fit(const HistoryConfig& config, size_t stride);
+  uint32_t* Bucket(uint64_t key) const { return reinterpret_cast<uint32_t*>(index_.get()) + (key & (sizes_.buckets - 1)); }
 
   const size_t half_lives_;
   const size_t stride_;
-  uint32_t capacity_;
-  uint32_t buckets_;  // a power of two
-  std::unique_ptr<std::byte, FreeMemory> arena_;
-  std::unique_ptr<uint32_t, FreeMemory> index_;  // slot + 1; 0: empty, so that untouched pages need no initialising
-  uint32_t filled_ = 0;                          // slots below this were used at least once
-  uint32_t free_ = kNone;                        // a slot that was given back
+  const Sizes sizes_;  // `buckets` is a power of two
+  Mapping arena_;
+  Mapping index_;          // per bucket: slot + 1; 0: empty, so that untouched pages need no initialising
+  uint32_t filled_ = 0;    // slots below this were used at least once
+  uint32_t free_ = kNone;  // a slot that was given back
   uint32_t newest_ = kNone, oldest_ = kNone;
   uint64_t files_ = 0, datasets_ = 0;
 };
