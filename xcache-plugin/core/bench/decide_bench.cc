@@ -9,6 +9,7 @@
 #include <random>
 
 #include "smartcache/decider.hh"
+#include "testing/fixtures.hh"
 
 namespace smartcache {
 namespace {
@@ -84,6 +85,25 @@ void BM_Decide(benchmark::State& state) {
   Measure(state, [&] { benchmark::DoNotOptimize(decider.Decide(t_us += 100000, stream.Next(), false, -1, 0.5f)); });
 }
 BENCHMARK(BM_Decide);
+
+// With the model asked: what HTTP costs when the server answers at once.
+void BM_DecideWithEndpoint(benchmark::State& state) {
+  testing::Server server;
+  server.RespondJson("[0.7,0.2,0.1]");
+  const testing::TempFolder folder;
+  Config config = ParseConfig("", "bench");
+  config.decision_log.port = 0;
+  config.model.endpoint_url = server.url();
+  config.model.bundle_dir = folder.path().string();
+  testing::Install(folder.path(), "reuse_v1", testing::BundleJson("reuse_v1", MakeSchema(config).hash));
+  Decider decider(config, "host:1094", 0, 1, [](const std::string&) {});
+  if (!testing::WaitUntil([&] { return decider.model_name() == "reuse_v1"; })) state.SkipWithError("no model");
+  Stream stream(100000);
+  int64_t t_us = kT0;
+  Measure(state, [&] { benchmark::DoNotOptimize(decider.Decide(t_us += 100000, stream.Next(), false, -1, 0.5f)); });
+  state.counters["answered"] = static_cast<double>(decider.counters()->asked(Reason::kModel)) / static_cast<double>(state.iterations());
+}
+BENCHMARK(BM_DecideWithEndpoint)->UseRealTime();
 
 void BM_DecideContended(benchmark::State& state) {
   static std::unique_ptr<Decider> decider;

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from smartcache import _core
 from smartcache.local import paths, xrootd
 from smartcache.local.ports import LOOPBACK, free_ports

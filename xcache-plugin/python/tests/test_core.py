@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from smartcache import _core
 
 HOUR = 3_600_000_000
