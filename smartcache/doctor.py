@@ -72,13 +72,15 @@ def register(app: typer.Typer) -> None:
 def doctor() -> None:
     """Say what is present, missing or too old for smartcache on this machine. Exit status 1 where something is not as it must be."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     findings = list(examine())
     table = Table("what", "state", "found", "used by")
     colour = {"present": "green", "missing": "red", "too old": "red"}
     for finding in findings:
-        table.add_row(finding.what, f"[{colour[finding.state]}]{finding.state}[/]", finding.detail, finding.used_by)
+        state = f"[{colour[finding.state]}]{finding.state}[/]"
+        table.add_row(escape(finding.what), state, escape(finding.detail), escape(finding.used_by))
     console = Console()
     console.print(table)
     if any(finding.state != "present" for finding in findings):
@@ -104,12 +106,17 @@ def _look_at_program(program: _Program) -> Finding:
     if path is None:
         return Finding(program.name, "missing", f"at least {wanted} is needed", program.used_by)
     answer = subprocess.run([path, *program.version_argv], capture_output=True, text=True, timeout=30)
-    match = re.search(r"(\d+(?:\.\d+)+|\d+)", answer.stdout + answer.stderr)
-    version = tuple(int(part) for part in match[1].split(".")) if match else ()
+    version = _version(answer.stdout + answer.stderr)
     detail = ".".join(map(str, version)) or "unknown version"
     if version < program.minimum:
         return Finding(program.name, "too old", f"{detail}; at least {wanted} is needed", program.used_by)
     return Finding(program.name, "present", detail, program.used_by)
+
+
+def _version(said: str) -> tuple[int, ...]:
+    """The first dotted number in what a program says of itself, () where there is none."""
+    match = re.search(r"\d+(?:\.\d+)+", said)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def _look_at_distribution(name: str, extra: str) -> Finding:

@@ -30,7 +30,7 @@ def read(path: Path) -> PluginMetrics:
         for sample in family.samples:
             if sample.name == "smartcache_model_info" and sample.value:
                 model = sample.labels.get("model", "")
-            elif sample.name == "smartcache_evictions_total" and sample.labels.get("result") == "removed":
+            elif sample.name == "smartcache_evictions_total" and sample.labels.get("result") == "done":
                 evicted = int(sample.value)
             elif sample.name == "smartcache_answers_total" and sample.value:
                 answers[f"{sample.labels['answer']} {sample.labels['reason']}"] = int(sample.value)

@@ -139,7 +139,7 @@ def test_plugin_counters(tmp_path):
     assert plugin_metrics.read(tmp_path / "none") == plugin_metrics.PluginMetrics()
     (tmp_path / "p.prom").write_text(
         '# TYPE smartcache_model_info gauge\nsmartcache_model_info{model="reuse_v2"} 1\n'
-        '# TYPE smartcache_evictions_total counter\nsmartcache_evictions_total{result="removed"} 4\nsmartcache_evictions_total{result="open"} 9\n'
+        '# TYPE smartcache_evictions_total counter\nsmartcache_evictions_total{result="done"} 4\nsmartcache_evictions_total{result="busy"} 9\n'
     )
     found = plugin_metrics.read(tmp_path / "p.prom")
     assert (found.model, found.evicted) == ("reuse_v2", 4)

@@ -1,0 +1,117 @@
+"""Running the demo as a person would, and seeing what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from smartcache.demo.plan import Ports
+from smartcache.local.ports import free_ports
+
+POLL_S = 0.2
+
+
+@dataclass
+class RunningDemo:
+    """A demo that a test has started, and every process that it was seen to start."""
+
+    process: psutil.Popen
+    run: Path
+    ports: Ports
+    log: Path
+    seen: set[psutil.Process] = field(default_factory=set)
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def look(self) -> None:
+        """Remember the processes that belong to the demo now."""
+        try:
+            self.seen.update(self.process.children(recursive=True))
+        except psutil.NoSuchProcess:
+            pass
+
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Wait for ``condition`` while the demo runs."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self.look()
+            assert self.process.poll() is None, f"the demo ended before {what}:\n{self.output()}"
+            assert time.monotonic() < deadline, f"not {what} after {timeout_s} s:\n{self.output()}"
+            time.sleep(POLL_S)
+
+    def says(self, text: str) -> Callable[[], bool]:
+        return lambda: text in self.output()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for its end; the exit status."""
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None:
+            self.look()
+            assert time.monotonic() < deadline, f"the demo still runs after {timeout_s} s:\n{self.output()}"
+            time.sleep(POLL_S)
+        return self.process.returncode
+
+    def left_over(self) -> list[str]:
+        """Processes that it started and that are still there."""
+        left = []
+        for process in self.seen:
+            try:
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    left.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+            except psutil.NoSuchProcess:
+                continue
+        return left
+
+    def find(self, part: str) -> psutil.Process:
+        """The demo's process with ``part`` in its command line."""
+        for process in self.process.children(recursive=True):
+            if any(part in word for word in process.cmdline()[:3]):
+                return process
+        raise AssertionError(f"no process of the demo runs {part}")
+
+    def measured(self) -> dict:
+        return json.loads((self.run / "report" / "measurements.json").read_text())
+
+
+def port_options(ports: Ports) -> list[str]:
+    return [word for name, port in vars(ports).items() for word in ("--port", f"{name}={port}")]
+
+
+@pytest.fixture(scope="session")
+def start_demo(tmp_path_factory):
+    """Starts demos with ports and folders of their own; ends those that a failed test leaves."""
+    started: list[RunningDemo] = []
+
+    def start(*options: str, run: Path | None = None) -> RunningDemo:
+        names = list(Ports.__dataclass_fields__)
+        ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
+        folder = tmp_path_factory.mktemp("demo")
+        # xrootd runs as its own user when root starts it, and must get at its folder.
+        for path in (folder, *folder.parents):
+            if path.owner() != "root" or not path.stat().st_mode & 0o001:
+                path.chmod(path.stat().st_mode | 0o111)
+            if path == Path("/tmp"):
+                break
+        run = run or folder / "run"
+        log = folder / "demo.log"
+        argv = [sys.executable, "-m", "smartcache", "demo", "--quick", "--run-dir", str(run), *port_options(ports), *options]
+        with log.open("wb") as out:
+            process = psutil.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        demo = RunningDemo(process, run, ports, log)
+        started.append(demo)
+        return demo
+
+    yield start
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.terminate()
+            demo.process.wait(60)

@@ -1,0 +1,160 @@
+"""The main path, end to end: the quick demo, and what it leaves."""
+
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from smartcache import config
+from smartcache.demo.clients import read_results
+from smartcache.demo.plan import CACHES
+from smartcache.local import kafka, mlflow
+from smartcache.local.ports import listens
+from smartcache.preprocessing.access import read_access_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def demo(start_demo):
+    """A quick demo that has ended well."""
+    running = start_demo()
+    assert running.wait(600) == 0, running.output()
+    return running
+
+
+@pytest.fixture(scope="module")
+def results(demo):
+    return [result for phase in ("learn", "decide") for result in read_results(demo.run / f"{phase}.results.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def settings(demo):
+    return config.load(demo.run / "smartcache.toml")
+
+
+@pytest.fixture(scope="module")
+def table(demo):
+    return read_access_table(str(demo.run / "access")).to_pandas()
+
+
+def test_it_ends_in_five_minutes_and_leaves_no_process(demo):
+    assert demo.measured()["seconds"] < 420  # five minutes on an idle machine; the test's may not be
+    assert len(demo.seen) > 10
+    assert demo.left_over() == []
+    assert not [port for port in vars(demo.ports).values() if listens(port)]
+
+
+def test_every_open_of_the_clients_succeeded_at_both_caches(results):
+    assert [result for result in results if not result.ok] == []
+    opens = {cache: Counter(result.lfn for result in results if result.cache == cache) for cache in CACHES}
+    assert opens["plain"] == opens["smart"]
+    assert sum(opens["plain"].values()) > 1000
+
+
+def test_the_access_table_has_a_row_for_each_open(demo, results, table):
+    for cache in CACHES:
+        rows = table[table["cache"].str.endswith(f":{demo.ports.cache(cache)}")]
+        mine = [result for result in results if result.cache == cache]
+        assert Counter(rows["lfn"]) == Counter(result.lfn for result in mine)
+        assert rows["b_read"].sum() == sum(result.bytes_read for result in mine)
+    assert table["open_id"].is_unique
+
+
+def test_rows_of_the_smart_cache_have_its_answers(demo, table):
+    smart = table[table["cache"].str.endswith(f":{demo.ports.cache_smart}")]
+    plain = table[table["cache"].str.endswith(f":{demo.ports.cache_plain}")]
+    assert plain["answer"].isna().all()
+    # Decide is not asked where another client holds the file: few opens.
+    assert smart["answer"].notna().mean() > 0.9
+    assert set(smart["answer"].dropna()) <= {"admit", "bypass", "evict"}
+    by_model = smart[smart["reason"] == "model"]
+    assert len(by_model) > 300
+    assert set(by_model["model"]) == {"reuse_v1"}
+    assert by_model["score"].between(0, 1).all()
+    bypassed = smart[smart["answer"] == "bypass"]
+    assert len(bypassed) > 0
+    assert (bypassed["b_bypass"] == bypassed["b_read"]).all()
+
+
+def test_no_answer_of_the_model_after_its_deadline_was_waited_for(demo, settings):
+    """The deadline bounds what Decide takes; a busy machine may wake the waiting thread late."""
+    latencies = sorted(record["latency_us"] for record in _records(demo, settings.kafka.decision_topic))
+    assert latencies[len(latencies) // 2] < settings.model.deadline_ms * 1e3
+
+
+def test_records_on_kafka(demo, settings, results):
+    """The broker's own files, served by a new broker: what the collector sent is there."""
+    opens = Counter(result.cache for result in results)
+    fstream = _records(demo, settings.kafka.fstream_topic)
+    assert len({record["record_id"] for record in fstream}) == sum(opens.values())
+    assert len(_records(demo, settings.kafka.decision_topic)) > 0.9 * opens["smart"]
+    assert len(_records(demo, settings.kafka.pfc_topic)) > 0.5 * opens["plain"]
+    identities = json.dumps(fstream)
+    assert "127.0.0.1" not in identities
+    assert '"u00"' not in identities
+
+
+def test_the_registered_version_is_the_champion_and_serves(demo):
+    with mlflow.start(demo.run / "mlflow", demo.ports.mlflow):
+        from mlflow import MlflowClient
+
+        version = MlflowClient(mlflow.uri(demo.ports.mlflow)).get_model_version_by_alias("reuse", "champion")
+    assert version.version == "1"
+    installed = json.loads((demo.run / "models" / "cache" / "current" / "bundle.json").read_text())
+    assert installed["name"] == "reuse_v1"
+    assert (demo.run / "models" / "endpoint" / "reuse_v1" / "saved_model.pb").exists()
+
+
+def test_the_training_set_holds_what_the_smart_cache_decided_on(demo, table):
+    manifest = json.loads((demo.run / "dataset" / "manifest.json").read_text())
+    rows = sum(pq.read_metadata(path).num_rows for path in (demo.run / "dataset").glob("*.parquet"))
+    assert manifest["rows"] == rows > 400
+
+
+def test_the_purge_or_the_evictor_ran(demo):
+    measured = demo.measured()
+    assert measured["removed_files"]["plain"] > 0
+    assert measured["removed_files"]["smart"] > 0
+
+
+def test_the_report(demo):
+    measured = demo.measured()
+    report = demo.run / "report"
+    page = (report / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == len(list(report.glob("*.png"))) == 5
+    for phase in measured["phases"].values():
+        for figures in phase["caches"].values():
+            assert figures["delivered_bytes"] >= figures["read_bytes"] > 0
+            assert figures["origin_bytes"] > 0
+            assert figures["written_bytes"] > 0
+    reasons = {answer["reason"] for answer in measured["answers"]}
+    assert {"model", "no_model"} <= reasons
+    assert "decide" in demo.output()
+    assert str(report / "index.html") in demo.output().replace("\n", "")
+
+
+_READ: dict[str, list[dict]] = {}
+
+
+def _records(demo, topic):
+    """All records of a topic, from a broker that is started on the demo's data once more."""
+    if not _READ:
+        from confluent_kafka import Consumer, TopicPartition
+
+        with kafka.start(demo.run / "kafka", demo.ports.kafka, demo.ports.kafka_controller):
+            consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{demo.ports.kafka}", "group.id": "test", "enable.auto.commit": False})
+            topics = consumer.list_topics(timeout=20).topics
+            for name in (name for name in topics if name.startswith("xcache.")):
+                ends = {number: consumer.get_watermark_offsets(TopicPartition(name, number), timeout=20) for number in topics[name].partitions}
+                consumer.assign([TopicPartition(name, number, low) for number, (low, _) in ends.items()])
+                wanted = sum(high - low for low, high in ends.values())
+                found: list[dict] = []
+                while len(found) < wanted:
+                    messages = consumer.consume(wanted - len(found), timeout=20)
+                    assert messages, f"{name}: {len(found)} of {wanted} records came"
+                    found += [json.loads(message.value()) for message in messages]
+                _READ[name] = found
+            consumer.close()
+    return _READ[topic]

@@ -1,0 +1,90 @@
+"""The demo where something goes wrong: a port in use, a part that does not come up, Ctrl-C in any phase, a dead endpoint, a second demo."""
+
+import signal
+import socket
+from collections import Counter
+
+import pytest
+
+from smartcache.demo.clients import read_results
+from smartcache.preprocessing.access import read_access_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+STARTED = "start the servers: done"
+LEARNT = "learn: clients read: done"
+PROMOTED = "train and promote: done"
+
+
+def interrupt(demo, sign=signal.SIGINT):
+    """Ctrl-C: the status is that of an interrupt, and no process is left."""
+    demo.look()
+    demo.process.send_signal(sign)
+    assert demo.wait(90) == 130, demo.output()
+    assert "interrupted" in demo.output()
+    assert demo.left_over() == []
+
+
+def test_a_port_in_use(start_demo):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        demo = start_demo("--port", f"mlflow={port}")
+        assert demo.wait(60) == 1
+    said = " ".join(demo.output().split())
+    assert f"TCP port {port}, which the demo's mlflow needs, is in use" in said
+    assert "--port mlflow=N" in said
+    assert demo.left_over() == []
+
+
+def test_a_part_that_does_not_come_up_is_shown_with_its_last_words(start_demo, monkeypatch, tmp_path):
+    (tmp_path / "java").write_text("#!/bin/sh\necho no memory for this machine; exit 1\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    demo = start_demo()
+    assert demo.wait(120) == 1
+    assert "kafka" in demo.output()
+    assert "no memory for this machine" in demo.output()
+    assert demo.left_over() == []
+
+
+def test_ctrl_c_while_the_servers_start(start_demo):
+    demo = start_demo()
+    demo.until(lambda: (demo.run / "kafka" / "kafka.log").exists(), "Kafka was started", 60)
+    interrupt(demo)
+
+
+def test_ctrl_c_while_clients_read_and_a_second_demo_at_once(start_demo):
+    demo = start_demo()
+    demo.until(demo.says(STARTED), "the servers were started", 120)
+    results = demo.run / "learn.results.jsonl"
+    demo.until(lambda: len(read_results(results)) > 20, "clients read", 60)
+    second = start_demo(run=demo.run)
+    assert second.wait(60) == 1
+    assert f"another demo (process {demo.process.pid}) is running" in " ".join(second.output().split())
+    assert len(read_results(results)) > 20
+    interrupt(demo)
+
+
+def test_sigterm_while_training(start_demo):
+    demo = start_demo("--learn-s", "20")
+    demo.until(lambda: (demo.run / "logs" / "build-dataset.log").exists(), "a training set was being built", 200)
+    interrupt(demo, signal.SIGTERM)
+
+
+def test_no_open_fails_where_the_endpoint_is_killed(start_demo):
+    """The model answers, then its endpoint is killed, and the clients notice nothing; then Ctrl-C."""
+    demo = start_demo("--learn-s", "60", "--decide-s", "60")
+    demo.until(demo.says(PROMOTED), "a model was promoted", 400)
+    results = demo.run / "decide.results.jsonl"
+    demo.until(lambda: len(read_results(results)) > 200, "clients read", 60)
+    demo.find("smartcache-endpoint").kill()
+    before = len(read_results(results))
+    demo.until(lambda: len(read_results(results)) > before + 400, "clients went on", 90)
+    assert [result for result in read_results(results) if not result.ok] == []
+    reasons = lambda: Counter(read_access_table(str(demo.run / "access"), columns=["reason"])["reason"].to_pylist())  # noqa: E731
+    demo.until(lambda: reasons()["unreachable"] + reasons()["breaker_open"] > 20, "answers without the endpoint were recorded", 60)
+    assert reasons()["model"] > 20
+    assert reasons()["breaker_open"] > 0
+    interrupt(demo)
