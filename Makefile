@@ -31,8 +31,9 @@ lint: ## formatting, linters and type checker, for every language
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	xcache-plugin/lint.sh build/plugin
-	inference/server/build.sh --lint .venv/bin/python
+	find xcache-plugin -name '*.cc' -o -name '*.hh' | xargs clang-format --dry-run -Werror
+	run-clang-tidy -quiet -p build/plugin 'xcache-plugin/' >build/clang-tidy.log 2>&1 || { grep -E 'error|warning' build/clang-tidy.log; exit 1; }
+	eval "$$(inference/server/build.sh --env .venv/bin/python)" && cd inference/server && go vet ./... && test -z "$$(gofmt -l .)"
 
 format: ## let the formatters have their way
 	.venv/bin/ruff format .

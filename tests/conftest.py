@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from smartcache.demo.plan import Ports
 from smartcache.local.ports import free_ports
+from smartcache.local.xrootd import temporary_folder
 
 POLL_S = 0.2
 
@@ -34,10 +36,8 @@ class RunningDemo:
 
     def look(self) -> None:
         """Remember the processes that belong to the demo now."""
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             self.seen.update(self.process.children(recursive=True))
-        except psutil.NoSuchProcess:
-            pass
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait for ``condition`` while the demo runs."""
@@ -87,31 +87,24 @@ def port_options(ports: Ports) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def start_demo(tmp_path_factory):
+def start_demo():
     """Starts demos with ports and folders of their own; ends those that a failed test leaves."""
     started: list[RunningDemo] = []
+    with temporary_folder() as folder:
 
-    def start(*options: str, run: Path | None = None) -> RunningDemo:
-        names = list(Ports.__dataclass_fields__)
-        ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
-        folder = tmp_path_factory.mktemp("demo")
-        # xrootd runs as its own user when root starts it, and must get at its folder.
-        for path in (folder, *folder.parents):
-            if path.owner() != "root" or not path.stat().st_mode & 0o001:
-                path.chmod(path.stat().st_mode | 0o111)
-            if path == Path("/tmp"):
-                break
-        run = run or folder / "run"
-        log = folder / "demo.log"
-        argv = [sys.executable, "-m", "smartcache", "demo", "--quick", "--run-dir", str(run), *port_options(ports), *options]
-        with log.open("wb") as out:
-            process = psutil.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        demo = RunningDemo(process, run, ports, log)
-        started.append(demo)
-        return demo
+        def start(*options: str, run: Path | None = None) -> RunningDemo:
+            names = list(Ports.__dataclass_fields__)
+            ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
+            run = run or folder / f"run{len(started)}"
+            log = folder / f"demo{len(started)}.log"
+            argv = [sys.executable, "-m", "smartcache", "demo", "--quick", "--run-dir", str(run), *port_options(ports), *options]
+            with log.open("wb") as out:
+                process = psutil.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            started.append(RunningDemo(process, run, ports, log))
+            return started[-1]
 
-    yield start
-    for demo in started:
-        if demo.process.poll() is None:
-            demo.process.terminate()
-            demo.process.wait(60)
+        yield start
+        for demo in started:
+            if demo.process.poll() is None:
+                demo.process.terminate()
+                demo.process.wait(60)

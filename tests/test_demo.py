@@ -147,7 +147,9 @@ def _records(demo, topic):
             consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{demo.ports.kafka}", "group.id": "test", "enable.auto.commit": False})
             topics = consumer.list_topics(timeout=20).topics
             for name in (name for name in topics if name.startswith("xcache.")):
-                ends = {number: consumer.get_watermark_offsets(TopicPartition(name, number), timeout=20) for number in topics[name].partitions}
+                ends = {
+                    number: consumer.get_watermark_offsets(TopicPartition(name, number), timeout=20) for number in topics[name].partitions
+                }
                 consumer.assign([TopicPartition(name, number, low) for number, (low, _) in ends.items()])
                 wanted = sum(high - low for low, high in ends.values())
                 found: list[dict] = []

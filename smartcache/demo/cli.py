@@ -19,6 +19,8 @@ def register(app: typer.Typer) -> None:
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Five minutes or less instead of a quarter of an hour.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the workload.")] = DEFAULT_SEED,
+    learn_s: Annotated[float | None, typer.Option(min=5, help="Seconds that clients read before a model is trained.")] = None,
+    decide_s: Annotated[float | None, typer.Option(min=5, help="Seconds that clients read with the model answering.")] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="Folder for data, logs and the report; emptied first. [default: run/ of the checkout]")
     ] = None,
@@ -47,7 +49,7 @@ def demo(
         ports = plan.Ports.from_base(port_base or plan.DEFAULT_PORT_BASE, _changed(port or []))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    chosen = plan.quick(seed) if quick else plan.full(seed)
+    chosen = (plan.quick if quick else plan.full)(seed, learn_s, decide_s)
     # A plain SIGTERM must stop the servers as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

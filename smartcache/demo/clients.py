@@ -1,7 +1,7 @@
 """Real XRootD clients that make the opens of a schedule at every cache, and check each byte that they get.
 
-Run as a process of its own, ``python -m smartcache.demo.clients SCHEDULE RESULTS CACHE=HOST:PORT…``: one JSON line per open in, one per open
-and cache out. Each user has connections of their own, as jobs of different users have. Every open is made at all caches, one after the
+Run as a process of its own, ``python -m smartcache.demo.clients SCHEDULE RESULTS CACHE=HOST:PORT…``: one JSON line per open in, one per
+open and cache out. Each user has connections of their own, as jobs of different users have. Every open is made at all caches, one after the
 other, and the cache that is asked first changes from open to open, so that neither profits from the other's warm-up of the page cache.
 """
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 from rich.console import Console
 
 from ..local import paths
@@ -135,16 +134,17 @@ class Demo:
 
     def _rows(self) -> Counter[str]:
         """Rows of the access table by cache."""
-        table = self._access_table("cache")
-        ports = Counter(cache.rpartition(":")[2] for cache in table["cache"].to_pylist()) if table is not None else Counter()
-        return Counter({name: rows for name in CACHES if (rows := ports[str(self._ports.cache(name))])})
+        by_id = Counter(self._column("cache"))
+        return Counter({name: rows for name in CACHES if (rows := sum(by_id[cache] for cache in by_id if self._is(cache, name)))})
 
-    def _access_table(self, *columns: str) -> Any:
-        """Columns of the access table, None before its first row."""
-        try:
-            return read_access_table(str(self._run / "access"), columns=list(columns))
-        except FileNotFoundError:
-            return None
+    def _is(self, cache: str, name: str) -> bool:
+        """Whether a cache id is that of our cache ``name``: its port tells, the host name is the one that XRootD found for this machine."""
+        return cache.endswith(f":{self._ports.cache(name)}")
+
+    def _column(self, name: str) -> list[Any]:
+        """A column of the access table."""
+        values: list[Any] = read_access_table(self._run / "access", columns=[name])[name].to_pylist()
+        return values
 
     # --- train and promote ------------------------------------------------------------------------------------------------------
 
@@ -165,13 +165,11 @@ class Demo:
         return {"promoted": True, "name": name, "metrics": bundle["metrics"], "thresholds": bundle["thresholds"]}
 
     def _cache_id(self, name: str) -> str:
-        """How monitoring names our cache: the host name is the one that XRootD found for this machine."""
-        table = self._access_table("cache")
-        known = set(table["cache"].to_pylist()) if table is not None else set()
-        found = [cache for cache in known if cache.endswith(f":{self._ports.cache(name)}")]
-        if not found:
-            raise DemoError(f"no open at the {name} cache has reached the access table; see {self._run}/logs/stream.log and collect.log")
-        return found[0]
+        """How monitoring names our cache."""
+        for cache in self._column("cache"):
+            if self._is(cache, name):
+                return str(cache)
+        raise DemoError(f"no open at the {name} cache has reached the access table; see {self._run}/logs/stream.log and collect.log")
 
     def _wait_for_model(self) -> str:
         """Wait until the plugin says that it asks a promoted model; its name."""
@@ -226,16 +224,12 @@ class Demo:
             "removed_files": removed,
             "evicted_files": {"plain": 0, "smart": plugin.evicted},
             "samples": meter.as_json(),
-            "notes": self._notes,
+            "notes": self._notes + self._site.lost(),
         }
 
     def _answers(self) -> list[dict[str, Any]]:
         """How often the plugin gave which answer for which reason, from the access table."""
-        table = self._access_table("answer", "reason")
-        if table is None:
-            return []
-        decided = table.filter(pc.is_valid(table["answer"]))
-        counts = Counter(zip(decided["answer"].to_pylist(), decided["reason"].to_pylist(), strict=True))
+        counts = Counter(pair for pair in zip(self._column("answer"), self._column("reason"), strict=True) if pair[0])
         return [{"answer": answer, "reason": reason, "opens": count} for (answer, reason), count in sorted(counts.items())]
 
 

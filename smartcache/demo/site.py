@@ -31,7 +31,7 @@ class Site:
         self.config_file = run / "smartcache.toml"
         self.origin_data = run / "files"
         self.caches: dict[str, xrootd.Xrootd] = {}
-        self.endpoint: Process | None = None
+        self._endpoint: Process | None = None
         self._parts: list[Process] = []
 
     def __enter__(self) -> Self:
@@ -59,12 +59,12 @@ class Site:
         stream = self._launch("stream")
         # Before the caches: it must hear them introduce themselves.
         collector = self._launch("collect")
-        self.endpoint = self._launch("endpoint")
+        self._endpoint = self._launch("endpoint")
         self._wait_ready(collector)
         progress("origins and caches")
         for name in CACHES:
             self._start_cache(name)
-        self._wait_ready(self.endpoint)
+        self._wait_ready(self._endpoint)
         self._wait_ready(stream)
         progress("MLflow")
         mlflow.wait_ready(tracking, self.ports.mlflow)
@@ -72,9 +72,20 @@ class Site:
         self._wait_ready(self._launch("watch"))
 
     def require_running(self) -> None:
-        """Raise ProcessError with the last words of a part that has ended by itself."""
+        """Raise ProcessError with the last words of a part that has ended by itself.
+
+        Not of the endpoint: without it the plugin goes on by its fallback, and so does the demo. See :meth:`lost`.
+        """
         for part in self._parts:
-            part.require_running()
+            if part is not self._endpoint:
+                part.require_running()
+
+    def lost(self) -> list[str]:
+        """What of the parts that the site can do without has ended by itself, in words."""
+        part = self._endpoint
+        if part is None or part.running:
+            return []
+        return [f"{part.name} ended by itself with status {part.returncode}: from then on the plugin answered by its fallback"]
 
     def job(self, name: str, *arguments: str) -> Process:
         """``smartcache NAME …`` with the demo's configuration, not started: a job that the caller runs to its end."""

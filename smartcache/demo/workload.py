@@ -13,8 +13,8 @@ pileup     PREMIX       a few files of a popular dataset, small parts of them, b
 private    USER         single files of a user, some opened again, most not
 =========  ===========  =================================================================================================
 
-New datasets of every kind keep appearing, so that what was learnt of old ones must carry over. An open knows nothing of its kind: only the LFN
-(and what was seen before) tells.
+New datasets of every kind keep appearing, so that what was learnt of old ones must carry over. An open knows nothing of its kind: only the
+LFN (and what was seen before) tells.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +58,15 @@ class Xrootd:
     def url(self) -> str:
         """Where clients find it."""
         return f"root://{LOOPBACK}:{self.port}/"
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for servers that are gone with it, which the servers' user may enter (a folder of pytest's, it may not)."""
+    with tempfile.TemporaryDirectory(prefix="smartcache-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 def start_origin(

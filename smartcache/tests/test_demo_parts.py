@@ -45,7 +45,7 @@ def test_ranges_lie_in_the_file_and_are_the_same_each_time():
     by_file = {}
     for one in generate(SHAPE):
         assert one.ranges
-        assert all(0 <= offset and length > 0 and offset + length <= one.file.size for offset, length in one.ranges)
+        assert all(offset >= 0 and length > 0 and offset + length <= one.file.size for offset, length in one.ranges)
         if "/NANOAODSIM/" in one.file.lfn:
             assert by_file.setdefault(one.file.lfn, one.ranges) == one.ranges
 
@@ -80,7 +80,10 @@ def test_sequential_and_sparse_reads():
 
 def test_one_run_at_a_time_in_a_folder(tmp_path):
     run = tmp_path / "run"
-    holder = f"from smartcache.demo.folder import claim; from pathlib import Path\nwith claim(Path({str(run)!r})): print('held', flush=True); input()"
+    holder = (
+        "from smartcache.demo.folder import claim; from pathlib import Path\n"
+        f"with claim(Path({str(run)!r})): print('held', flush=True); input()"
+    )
     with subprocess.Popen([sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(folder.FolderInUse, match=rf"process {other.pid}\) is running"), folder.claim(run):
@@ -103,7 +106,11 @@ def test_ports():
     ports = plan.Ports.from_base(21000, {"kafka": 30000})
     assert ports.kafka == 30000
     assert ports.cache("smart") == ports.cache_smart
-    for base, changed, said in ((21000, {"kafak": 1}, "no part has a port"), (70000, {}, "1024 to 65535"), (21000, {"kafka": 21002}, "differ")):
+    for base, changed, said in (
+        (21000, {"kafak": 1}, "no part has a port"),
+        (70000, {}, "1024 to 65535"),
+        (21000, {"kafka": 21002}, "differ"),
+    ):
         with pytest.raises(ValueError, match=said):
             plan.Ports.from_base(base, changed)
 
@@ -139,7 +146,8 @@ def test_plugin_counters(tmp_path):
     assert plugin_metrics.read(tmp_path / "none") == plugin_metrics.PluginMetrics()
     (tmp_path / "p.prom").write_text(
         '# TYPE smartcache_model_info gauge\nsmartcache_model_info{model="reuse_v2"} 1\n'
-        '# TYPE smartcache_evictions_total counter\nsmartcache_evictions_total{result="done"} 4\nsmartcache_evictions_total{result="busy"} 9\n'
+        "# TYPE smartcache_evictions_total counter\n"
+        'smartcache_evictions_total{result="done"} 4\nsmartcache_evictions_total{result="busy"} 9\n'
     )
     found = plugin_metrics.read(tmp_path / "p.prom")
     assert (found.model, found.evicted) == ("reuse_v2", 4)

@@ -61,7 +61,8 @@ def test_a_program_that_does_not_exist(tmp_path):
 
 def test_stop_ends_the_children_too(tmp_path):
     log = tmp_path / "log"
-    code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid); import time; time.sleep(60)"
+    sleeper = "import time; time.sleep(60)"
+    code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {sleeper!r}]).pid); {sleeper}"
     process = python(code, log).start()
     process.wait_ready(line_in(log, "\n"), "started", 20)
     child = psutil.Process(int(log.read_text()))
@@ -113,7 +114,15 @@ def test_summary_report():
 
 @pytest.mark.parametrize(
     "packet",
-    [b"", b"\0", b"<statistics>", REPORT.replace(b"link", b"buff"), REPORT.replace(b"vm:29998", b"vm"), b"\xff\xfe", b"<!DOCTYPE x>" + REPORT],
+    [
+        b"",
+        b"\0",
+        b"<statistics>",
+        REPORT.replace(b"link", b"buff"),
+        REPORT.replace(b"vm:29998", b"vm"),
+        b"\xff\xfe",
+        b"<!DOCTYPE x>" + REPORT,
+    ],
 )
 def test_what_is_no_summary_report(packet):
     with pytest.raises(ValueError, match="summary report"):

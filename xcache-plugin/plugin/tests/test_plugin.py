@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -187,26 +186,22 @@ interval_s = 0.2
 def origin() -> Iterator[xrootd.Xrootd]:
     if shutil.which("xrootd") is None:
         pytest.skip("xrootd is not installed")
-    # Not pytest's own folder: the server's user may not enter it.
-    folder = Path(tempfile.mkdtemp(prefix="smartcache-plugin-"))
-    folder.chmod(0o755)
-    store = folder / "origin-data" / "store" / "set"
-    store.mkdir(parents=True)
-    for i in range(8):
-        (store / f"{i}.root").write_bytes(bytes([i]) * FILE_BYTES)
-    server = xrootd.start_origin(folder / "origin", free_ports(1)[0], data=folder / "origin-data")
-    yield server
-    server.process.stop()
-    shutil.rmtree(folder)
+    with xrootd.temporary_folder() as folder:
+        store = folder / "origin-data" / "store" / "set"
+        store.mkdir(parents=True)
+        for i in range(8):
+            (store / f"{i}.root").write_bytes(bytes([i]) * FILE_BYTES)
+        server = xrootd.start_origin(folder / "origin", free_ports(1)[0], data=folder / "origin-data")
+        yield server
+        server.process.stop()
 
 
 @pytest.fixture
 def site(origin: xrootd.Xrootd) -> Iterator[Site]:
-    folder = Path(tempfile.mkdtemp(prefix="site-", dir=origin.folder.parent))
-    folder.chmod(0o755)
-    one = Site(folder, origin)
-    yield one
-    one.stop()
+    with xrootd.temporary_folder() as folder:
+        one = Site(folder, origin)
+        yield one
+        one.stop()
 
 
 @pytest.fixture
