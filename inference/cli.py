@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .registry import Registry
 
 FAILED = 1
+#: The gates said no: nothing is broken, and nothing was moved.
+REFUSED = 3
 WRONG_USAGE = 2
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", envvar="SMARTCACHE_CONFIG", help="Configuration file.")]
@@ -42,7 +44,7 @@ def promote(
     schema_hash: SchemaHash = "",
     config: ConfigOption = None,
 ) -> None:
-    """Ask the gates about a version and, if all pass, make it the champion."""
+    """Ask the gates about a version and, if all pass, make it the champion. Exit status 3 where they refuse it: then nothing is moved."""
     from . import promote as promotion
     from .gates import expected_schema_hash
 
@@ -54,7 +56,7 @@ def promote(
         done = promotion.promote(_registry(settings), settings.gates, expected, version, dry_run=dry_run, force=force)
     _show(done, dry_run=dry_run, model=settings.mlflow.model)
     if not done.passed and not done.moved and not (dry_run and force):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(REFUSED)
 
 
 def rollback(config: ConfigOption = None) -> None:

@@ -59,16 +59,27 @@ def check(bundle: Bundle, settings: Settings, schema_hash: str) -> Iterator[Gate
     yield Gate(
         "schema", info.feature_schema.hash, f"the features of this configuration, {schema_hash}", info.feature_schema.hash == schema_hash
     )
-    rows = info.metrics.get("rows_uncensored", 0.0)
-    yield Gate(
-        "test_rows", f"{rows:.0f}", f"at least {settings.min_test_rows} test rows that were opened again", rows >= settings.min_test_rows
+    yield _rows("test_rows", info.metrics.get("rows_uncensored", 0.0), settings, "were opened again")
+    # Without them the score, which is what opens are decided by, would be judged by nothing.
+    yield _rows(
+        "horizon_rows", info.metrics.get("horizon_rows", 0.0), settings, f"were watched for the whole horizon, {info.horizon_s:g} s"
     )
-    skill = info.metrics.get("skill", float("nan"))
-    yield Gate("skill", f"{skill:.4f}", f"at least {settings.min_skill:g}", skill >= settings.min_skill)
+    yield _skill("skill", info.metrics.get("skill", float("nan")), settings, "loss")
+    brier, base = (info.metrics.get(name, float("nan")) for name in ("brier", "base_brier"))
+    yield _skill("score_skill", 1 - brier / base if base > 0 else float("nan"), settings, "squared error of the score")
     yield _distribution(bundle, settings.max_output_difference)
     measured = max(bundle.golden_difference(), info.metrics.get("max_output_difference", float("inf")))
     limit = settings.max_output_difference
     yield Gate("parity", f"{measured:.3g}", f"Keras, SavedModel and weights.json differ by at most {limit:g}", measured <= limit)
+
+
+def _rows(name: str, rows: float, settings: Settings, which: str) -> Gate:
+    return Gate(name, f"{rows:.0f}", f"at least {settings.min_test_rows} test rows that {which}", rows >= settings.min_test_rows)
+
+
+def _skill(name: str, skill: float, settings: Settings, of_what: str) -> Gate:
+    rule = f"{of_what} at least {settings.min_skill:g} of itself below that of the base rates"
+    return Gate(name, f"{skill:.4f}", rule, skill >= settings.min_skill)
 
 
 def all_passed(gates: Sequence[Gate]) -> bool:

@@ -18,6 +18,10 @@ from .survival import FLOOR
 
 INPUT: Final = "features"
 OUTPUT: Final = "next_open"
+#: The smallest spread that a feature is scaled by, in the feature's own unit.
+LEAST_SCALE: Final = 0.1
+#: A feature with a smaller spread than this stood still.
+STILL: Final = 0.01
 _CHUNK: Final = 65536
 
 
@@ -41,14 +45,16 @@ def deterministic(seed: int) -> None:
 
 
 def normalization(features: Floats) -> tuple[Floats, Floats]:
-    """Mean and scale, [F] each, of the columns of [N, F]: (x - mean) / scale has mean 0 and standard deviation 1.
+    """Mean and scale, [F] each, of the columns of [N, F]: (x - mean) / scale has mean 0 and standard deviation 1 at most.
 
-    The scale of a column that (almost) never changes is 1: it says nothing here, and must not blow up where it differs later.
+    Features are logarithms, shares and points on a circle, all of order one. A column that hardly moved in the training set (the hour, in
+    a window of minutes) says nothing there, and divided by its own tiny spread it would throw the network far off as soon as time goes on:
+    the scale is :data:`LEAST_SCALE` at least, and 1 for a column that stood still.
     """
     mean = features.mean(axis=0, dtype=np.float64)
-    scale = features.std(axis=0, dtype=np.float64)
-    constant = scale < 1e-6 * np.maximum(np.abs(mean), 1.0)
-    return mean.astype(np.float32), np.where(constant, 1.0, scale).astype(np.float32)
+    spread = features.std(axis=0, dtype=np.float64)
+    scale = np.where(spread < STILL, 1.0, np.maximum(spread, LEAST_SCALE))
+    return mean.astype(np.float32), scale.astype(np.float32)
 
 
 def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, learning_rate: float) -> Any:

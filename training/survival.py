@@ -4,14 +4,18 @@ Upper edges e_0 < … < e_{B-2} make B buckets: bucket k holds the times in (e_{
 never".
 
 A row is either *uncensored*, the file was opened again after t, in bucket k(t); or *censored*, it was watched for c seconds and was not. A
-censored row says one thing only: the time is longer than c. So the buckets with e_k <= c are ruled out, and every other one is still
-possible; the bucket that c falls into, too. With p the predicted distribution and S the set of possible buckets, the loss of a row is
+censored row says one thing only: the time is longer than c. So the buckets with e_k <= c are ruled out, later ones are possible, and of the
+bucket that c falls into, the part after c is. With p the predicted distribution, evenly spread within a bucket, the loss of a row is
 
-    loss = -log sum_{k in S} p_k        S = {k(t)} where uncensored, {k: e_k > c} (the last bucket always) where censored
+    loss = -log sum_k T_k p_k
+    T_k  = 1 for k(t), else 0                               where uncensored
+    T_k  = min(1, max(0, (e_k - c) / (e_k - e_{k-1})))      where censored; the last bucket, which has no end, always 1
 
-which is the negative log-likelihood of right-censored discrete times (Kalbfleisch & Prentice, "The Statistical Analysis of Failure Time
-Data", ch. 3; with a softmax over buckets: Lee et al., "DeepHit", AAAI 2018, its L1 term for a single event). The set S of a row is one row
-of a 0/1 matrix, the target: one formula serves both kinds.
+which is the negative log-likelihood of right-censored times under a density that is constant within buckets (Kvamme & Borgan, "Continuous
+and discrete-time survival prediction with neural networks", Lifetime Data Analysis 27, 2021; with a softmax over buckets: Lee et al.,
+"DeepHit", AAAI 2018, its L1 term for a single event). Counting the bucket of c as wholly possible would leave the mass in it free: where
+most rows are watched for less than a bucket, "soon after we looked away" would cost nothing, and the model would promise it to every
+file. T is a matrix, the target: one formula serves both kinds of rows.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from .dataset import Doubles, Floats, Longs, Split
 
 #: A probability under this counts as this in a loss, so that a loss stays finite: -log of it is 16.1.
 FLOOR: Final = 1e-7
+_SETTLED: Final = 1e-7
+_MAX_ROUNDS: Final = 2000
 
 
 def buckets(times_s: Doubles, edges_s: Sequence[float]) -> Longs:
@@ -32,22 +38,17 @@ def buckets(times_s: Doubles, edges_s: Sequence[float]) -> Longs:
     return np.searchsorted(np.asarray(edges_s, dtype=np.float64), times_s, side="left").astype(np.int64)
 
 
-def ruled_out(observed_s: Doubles, edges_s: Sequence[float]) -> Longs:
-    """How many of the first buckets end at or before each ``observed_s``, [N]; 0 to B-1."""
-    return np.searchsorted(np.asarray(edges_s, dtype=np.float64), observed_s, side="right").astype(np.int64)
-
-
 def targets(split: Split, edges_s: Sequence[float]) -> Floats:
-    """[N, B]: 1 for each bucket that the next open may be in, else 0. Every row has at least one 1."""
-    count = len(edges_s) + 1
-    index = np.arange(count)[None, :]
-    hit = index == buckets(split.next_open_s, edges_s)[:, None]
-    open_ = index >= ruled_out(split.observed_s, edges_s)[:, None]
+    """T, [N, B]: how much of each bucket the next open may be in, 0 to 1. The last bucket of a censored row is always 1."""
+    edges = np.asarray(edges_s, dtype=np.float64)
+    hit = np.arange(len(edges) + 1)[None, :] == buckets(split.next_open_s, edges_s)[:, None]
+    left = (edges - split.observed_s[:, None]) / np.diff(edges, prepend=0.0)
+    open_ = np.concatenate([np.clip(left, 0.0, 1.0), np.ones((len(split), 1))], axis=1)
     return np.where(split.censored[:, None], open_, hit).astype(np.float32)
 
 
 def row_losses(target: Floats, probabilities: Floats) -> Doubles:
-    """-log of the probability of the possible buckets, [N], nats."""
+    """-log of the probability of what is possible, [N], nats."""
     possible = np.sum(target.astype(np.float64) * probabilities, axis=1)
     return np.asarray(-np.log(np.clip(possible, FLOOR, 1.0)))
 
@@ -74,24 +75,26 @@ def temper(weight: Doubles, reference: Doubles) -> Doubles:
 def base_rates(split: Split, weight: Doubles, edges_s: Sequence[float]) -> Floats:
     """The best constant distribution, [B]: what is known without features. Minimises :func:`mean_loss` up to its prior.
 
-    Kaplan-Meier on the buckets: with d_k the weight of the rows that were opened again in bucket k, and n_k that of the rows known not to
-    have been opened before it (uncensored in k or later; censored with all buckets before and k itself ruled out), the hazard of k is
+    Found by self-consistency (Turnbull, JRSS B 38, 1976), the EM algorithm of this likelihood: each row is shared out over the buckets that
+    it may be in, in proportion to what is thought of them so far,
 
-        h_k = (d_k + a/B) / (n_k + a (B-k)/B)        p_k = h_k prod_{j<k} (1 - h_j)        h_{B-1} = 1
+        p_k <- (a/B + sum_i w_i T_ik p_k / sum_j T_ij p_j) / (a + sum_i w_i)
 
-    with a = one row of average weight, spread evenly: no bucket is impossible only because the train part has not seen it.
+    until nothing changes by more than 1e-7. a is the weight of one average row: no bucket is impossible only because the train part has not
+    seen it.
     """
+    target = targets(split, edges_s).astype(np.float64)
     count = len(edges_s) + 1
-    in_bucket = np.bincount(buckets(split.next_open_s, edges_s)[~split.censored], weight[~split.censored], minlength=count)
-    survived = np.bincount(ruled_out(split.observed_s, edges_s)[split.censored], weight[split.censored], minlength=count)
     prior = float(np.mean(weight)) if len(weight) else 1.0
-    alive, probabilities = 1.0, np.zeros(count)
-    for k in range(count - 1):
-        opened = in_bucket[k] + prior / count
-        at_risk = in_bucket[k:].sum() + survived[k + 1 :].sum() + prior * (count - k) / count
-        probabilities[k] = alive * opened / at_risk
-        alive -= probabilities[k]
-    probabilities[-1] = alive
+    probabilities = np.full(count, 1.0 / count)
+    for _ in range(_MAX_ROUNDS):
+        shares = target * probabilities
+        shares *= (weight / shares.sum(axis=1))[:, None]
+        following = (prior / count + shares.sum(axis=0)) / (prior + weight.sum())
+        done = np.abs(following - probabilities).max() < _SETTLED
+        probabilities = following
+        if done:
+            break
     return probabilities.astype(np.float32)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from smartcache.inference import bundle as bundles
 from smartcache.inference import registry
+from smartcache.inference.tests.fakes import METRICS
 from smartcache.local import mlflow as local_mlflow
 from smartcache.local import paths, ports
 from smartcache.training.model import quiet_tensorflow
@@ -79,7 +80,7 @@ def make(tmp_path: Path) -> Make:
             "horizon_s": 3600.0,
             "horizon_buckets": 2,
             "thresholds": {"admit": 0.2, "evict": 0.05},
-            "metrics": {"skill": 0.3, "rows_uncensored": 500.0, "max_output_difference": 1e-7},
+            "metrics": METRICS,
             "provenance": {"run_id": "run-1"},
         }
         inputs = floats(5, 3)

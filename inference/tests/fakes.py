@@ -20,6 +20,16 @@ import numpy as np
 from smartcache.inference import bundle as bundles
 from smartcache.inference.registry import RegistryAbsent, RegistryError, Version
 
+#: What a version's test part must have said, that every gate passes.
+METRICS = {
+    "skill": 0.3,
+    "rows_uncensored": 500.0,
+    "horizon_rows": 400.0,
+    "brier": 0.1,
+    "base_brier": 0.2,
+    "max_output_difference": 1e-7,
+}
+
 
 class FakeRegistry:
     """A registry of bundles on disk. ``absent`` and ``torn`` make it fail."""

@@ -5,6 +5,7 @@ import pytest
 
 from smartcache import config as configs
 from smartcache.inference import gates
+from smartcache.inference.tests.fakes import METRICS
 
 SETTINGS = configs.load().gates
 HASH = "0123456789abcdef"
@@ -16,7 +17,7 @@ def failed(folder, schema_hash=HASH):
 
 def test_a_good_bundle_passes(make):
     answers = gates.check_folder(make().folder, SETTINGS, HASH)
-    assert [gate.name for gate in answers] == ["bundle", "schema", "test_rows", "skill", "outputs", "parity"]
+    assert [gate.name for gate in answers] == ["bundle", "schema", "test_rows", "horizon_rows", "skill", "score_skill", "outputs", "parity"]
     assert gates.all_passed(answers)
     assert gates.tags(answers)["smartcache.gates"] == "passed"
 
@@ -25,7 +26,11 @@ def test_no_answer_is_no_pass():
     assert not gates.all_passed([])
 
 
-GOOD = {"skill": 0.3, "rows_uncensored": 500.0, "max_output_difference": 1e-7}
+GOOD = METRICS
+
+
+def without(*names):
+    return {name: value for name, value in GOOD.items() if name not in names}
 
 
 @pytest.mark.parametrize(
@@ -33,12 +38,16 @@ GOOD = {"skill": 0.3, "rows_uncensored": 500.0, "max_output_difference": 1e-7}
     [
         (GOOD | {"skill": 0.019}, ["skill"]),
         (GOOD | {"skill": -1.0}, ["skill"]),
-        ({"rows_uncensored": 500.0, "max_output_difference": 0.0}, ["skill"]),
+        (without("skill"), ["skill"]),
         (GOOD | {"rows_uncensored": 49.0}, ["test_rows"]),
-        ({"skill": 0.3, "max_output_difference": 0.0}, ["test_rows"]),
+        (without("rows_uncensored"), ["test_rows"]),
+        (GOOD | {"horizon_rows": 0.0}, ["horizon_rows"]),
+        (GOOD | {"brier": 0.2}, ["score_skill"]),
+        (without("brier"), ["score_skill"]),
+        (GOOD | {"base_brier": 0.0}, ["score_skill"]),
         (GOOD | {"max_output_difference": 1e-3}, ["parity"]),
-        ({"skill": 0.3, "rows_uncensored": 500.0}, ["parity"]),
-        ({}, ["test_rows", "skill", "parity"]),
+        (without("max_output_difference"), ["parity"]),
+        ({}, ["test_rows", "horizon_rows", "skill", "score_skill", "parity"]),
     ],
 )
 def test_metrics_that_fail(make, metrics, expected):

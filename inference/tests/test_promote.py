@@ -3,10 +3,11 @@ import pytest
 from smartcache import config as configs
 from smartcache.inference import promote as promotion
 from smartcache.inference.registry import RegistryError
+from smartcache.inference.tests.fakes import METRICS
 
 HASH = "0123456789abcdef"
 SETTINGS = configs.load().gates
-BAD = {"skill": 0.0, "rows_uncensored": 500.0, "max_output_difference": 0.0}
+BAD = METRICS | {"skill": 0.0}
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import pytest
 from smartcache import config as configs
 from smartcache.inference.install import BundleDir, InstallError
 from smartcache.inference.serving import Endpoint
+from smartcache.inference.tests.fakes import METRICS
 from smartcache.inference.watch import Watch
 
 HASH = "0123456789abcdef"
 SETTINGS = configs.load().gates
-BAD = {"skill": 0.0, "rows_uncensored": 500.0, "max_output_difference": 0.0}
+BAD = METRICS | {"skill": 0.0}
 
 
 @pytest.fixture

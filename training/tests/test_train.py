@@ -92,7 +92,24 @@ def test_thresholds_that_contradict_each_other(data):
         training.train(data, config)
 
 
-def test_normalization_of_constant_columns():
-    mean, scale = network.normalization(np.array([[1, 5, 1e9], [3, 5, 1e9]], dtype=np.float32))
-    assert mean.tolist() == [2, 5, 1e9]
-    assert scale.tolist() == [1, 1, 1]
+def test_normalization_of_columns_that_hardly_move():
+    mean, scale = network.normalization(np.array([[1, 5, 0.5, 0.1], [5, 5, 0.502, 0.2]], dtype=np.float32))
+    assert mean == pytest.approx([3, 5, 0.501, 0.15])
+    assert scale == pytest.approx([2, 1, 1, network.LEAST_SCALE])
+
+
+def test_a_clock_that_goes_on_does_not_move_the_scores():
+    """Trained on three minutes, asked ten minutes later: what hardly moved while it learned must not throw it off."""
+    rng = np.random.default_rng(0)
+    wanted = rng.random(2000) < 0.5
+    clock = 2 * np.pi * rng.uniform(0, 180, 2000) / 86400
+    features = np.stack([wanted + rng.normal(0, 0.1, 2000), np.sin(clock), np.cos(clock)], axis=1).astype(np.float32)
+    target = np.eye(2, dtype=np.float32)[np.where(wanted, 0, 1)]
+    network.deterministic(1)
+    model = network.build(*network.normalization(features), [16], 2, 0.01)
+    model.fit(features, target, epochs=10, verbose=0)
+    later = features.copy()
+    later[:, 1], later[:, 2] = np.sin(clock + 2 * np.pi * 600 / 86400), np.cos(clock + 2 * np.pi * 600 / 86400)
+    now, then = network.predict(model, features)[:, 0], network.predict(model, later)[:, 0]
+    assert now[wanted].mean() - now[~wanted].mean() > 0.9
+    assert np.abs(now - then).mean() < 0.05
