@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from smartcache import config
-from smartcache.demo.clients import read_results
+from smartcache.demo.clients import read_results, read_schedule
 from smartcache.demo.plan import CACHES
 from smartcache.local import kafka, mlflow
 from smartcache.local.ports import listens
@@ -39,15 +39,16 @@ def table(demo):
     return read_access_table(str(demo.run / "access")).to_pandas()
 
 
-def test_it_ends_in_five_minutes_and_leaves_no_process(demo):
-    assert demo.measured()["seconds"] < 420  # five minutes on an idle machine; the test's may not be
+def test_it_leaves_no_process(demo):
     assert len(demo.seen) > 10
     assert demo.left_over() == []
     assert not [port for port in vars(demo.ports).values() if listens(port)]
 
 
-def test_every_open_of_the_clients_succeeded_at_both_caches(results):
+def test_every_planned_open_was_made_and_succeeded_at_both_caches(demo, results):
     assert [result for result in results if not result.ok] == []
+    planned = [one.file.lfn for phase in ("learn", "decide") for one in read_schedule(demo.run / f"{phase}.schedule.jsonl")]
+    assert Counter(result.lfn for result in results if result.cache == "plain") == Counter(planned)
     opens = {cache: Counter(result.lfn for result in results if result.cache == cache) for cache in CACHES}
     assert opens["plain"] == opens["smart"]
     assert sum(opens["plain"].values()) > 1000
@@ -78,10 +79,22 @@ def test_rows_of_the_smart_cache_have_its_answers(demo, table):
     assert (bypassed["b_bypass"] == bypassed["b_read"]).all()
 
 
-def test_no_answer_of_the_model_after_its_deadline_was_waited_for(demo, settings):
-    """The deadline bounds what Decide takes; a busy machine may wake the waiting thread late."""
-    latencies = sorted(record["latency_us"] for record in _records(demo, settings.kafka.decision_topic))
-    assert latencies[len(latencies) // 2] < settings.model.deadline_ms * 1e3
+def test_the_model_tells_kinds_of_files_apart(table):
+    """It was taught by the learn phase alone, and is asked about datasets that it has never seen."""
+    scored = table[table["score"].notna()]
+    tier = scored["lfn"].str.split("/").str[-2]
+    rerun, once = scored[tier == "NANOAODSIM"]["score"], scored[tier.isin(["AODSIM", "RAW"])]["score"]
+    assert rerun.mean() > once.mean() + 0.2
+    bypassed = table[(table["answer"] == "bypass") & (table["reason"] == "model")]
+    assert len(bypassed) > 20
+
+
+def test_the_model_is_not_waited_for_beyond_its_deadline(demo, settings):
+    """A busy machine may wake the waiting thread late, so not of every single one."""
+    asked = [record for record in _records(demo, settings.kafka.decision_topic) if record["reason"] in ("model", "deadline", "evict")]
+    latencies = sorted(record["latency_us"] for record in asked)
+    assert len(latencies) > 300
+    assert latencies[len(latencies) * 9 // 10] < (settings.model.deadline_ms + 5) * 1e3
 
 
 def test_records_on_kafka(demo, settings, results):
@@ -129,9 +142,9 @@ def test_the_report(demo):
             assert figures["delivered_bytes"] >= figures["read_bytes"] > 0
             assert figures["origin_bytes"] > 0
             assert figures["written_bytes"] > 0
-    reasons = {answer["reason"] for answer in measured["answers"]}
-    assert {"model", "no_model"} <= reasons
-    assert "decide" in demo.output()
+    reasons = {name: {answer["reason"] for answer in phase["answers"]} for name, phase in measured["phases"].items()}
+    assert reasons["learn"] == {"no_model"}
+    assert "model" in reasons["decide"]
     assert str(report / "index.html") in demo.output().replace("\n", "")
 
 

@@ -1,5 +1,6 @@
 """The demo where something goes wrong: a port in use, a part that does not come up, Ctrl-C in any phase, a dead endpoint, a second demo."""
 
+import shutil
 import signal
 import socket
 from collections import Counter
@@ -39,12 +40,14 @@ def test_a_port_in_use(start_demo):
 
 
 def test_a_part_that_does_not_come_up_is_shown_with_its_last_words(start_demo, monkeypatch, tmp_path):
-    (tmp_path / "java").write_text("#!/bin/sh\necho no memory for this machine; exit 1\n")
+    real = shutil.which("java")
+    broken = f'#!/bin/sh\ncase "$*" in *" kafka.Kafka "*) echo no memory for this machine; exit 1;; *) exec {real} "$@";; esac\n'
+    (tmp_path / "java").write_text(broken)
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     demo = start_demo()
     assert demo.wait(120) == 1
-    assert "kafka" in demo.output()
+    assert "kafka ended with status 1 before it was listening" in demo.output()
     assert "no memory for this machine" in demo.output()
     assert demo.left_over() == []
 
@@ -74,17 +77,16 @@ def test_sigterm_while_training(start_demo):
 
 
 def test_no_open_fails_where_the_endpoint_is_killed(start_demo):
-    """The model answers, then its endpoint is killed, and the clients notice nothing; then Ctrl-C."""
-    demo = start_demo("--learn-s", "60", "--decide-s", "60")
+    """The model answers, then its endpoint is killed, and the clients notice nothing; the demo ends well, and says so."""
+    demo = start_demo("--decide-s", "45")
     demo.until(demo.says(PROMOTED), "a model was promoted", 400)
     results = demo.run / "decide.results.jsonl"
     demo.until(lambda: len(read_results(results)) > 200, "clients read", 60)
     demo.find("smartcache-endpoint").kill()
-    before = len(read_results(results))
-    demo.until(lambda: len(read_results(results)) > before + 400, "clients went on", 90)
+    assert demo.wait(180) == 0, demo.output()
     assert [result for result in read_results(results) if not result.ok] == []
-    reasons = lambda: Counter(read_access_table(str(demo.run / "access"), columns=["reason"])["reason"].to_pylist())  # noqa: E731
-    demo.until(lambda: reasons()["unreachable"] + reasons()["breaker_open"] > 20, "answers without the endpoint were recorded", 60)
-    assert reasons()["model"] > 20
-    assert reasons()["breaker_open"] > 0
-    interrupt(demo)
+    reasons = Counter(read_access_table(demo.run / "access", columns=["reason"])["reason"].to_pylist())
+    assert reasons["model"] > 50
+    assert reasons["breaker_open"] > 50
+    assert "endpoint ended by itself" in " ".join(demo.output().split())
+    assert demo.left_over() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -50,19 +51,23 @@ def demo(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     chosen = (plan.quick if quick else plan.full)(seed, learn_s, decide_s)
-    # A plain SIGTERM must stop the servers as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What ends us, a closed terminal too, must stop the servers as Ctrl-C does.
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sign) is not signal.SIG_IGN:
+            signal.signal(sign, signal.default_int_handler)
+    # xrootd runs as its own user where root starts it, and must read what we write.
+    os.umask(0o022)
     try:
         measured = Demo(chosen, ports, run, console)()
-    except (FolderInUse, PortInUse, MissingPart, ProcessError, DemoError) as error:
-        console.print(f"demo: {error}", style="red", markup=False, highlight=False)
+        page = report.write(measured, run / "report")
+    except (FolderInUse, PortInUse, MissingPart, ProcessError, DemoError, TimeoutError, OSError) as error:
+        console.print(f"demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         console.print("demo: interrupted; every server that it had started is stopped", style="yellow")
         raise typer.Exit(130) from None
-    page = report.write(measured, run / "report")
     report.show(measured, console)
-    console.print(f"report: {page}", highlight=False)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
 def _changed(options: list[str]) -> dict[str, int]:

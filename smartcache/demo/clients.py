@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ..local.process import Process
 from .workload import MIB, File, Open
@@ -40,7 +40,7 @@ class Result:
     ok: bool
     error: str
     open_ms: float
-    #: Open, all reads and close together.
+    #: Open, all reads and close together, without the comparison of the bytes.
     total_ms: float
     bytes_read: int
     #: How much later than planned it began: the machine, not the cache, was busy.
@@ -117,59 +117,72 @@ class Clients:
         self._stopped.set()
 
     def run(self, schedule: Iterable[Open]) -> None:
-        """Returns when every open has been made and answered."""
+        """Returns when every open has been made and answered; what went wrong in our own code is raised here."""
         start = time.time()
         with ThreadPoolExecutor(WORKERS) as pool:
+            jobs = []
             for number, one in enumerate(schedule):
                 if self._stopped.wait(max(0.0, start + one.time_s - time.time())):
                     break
-                pool.submit(self._everywhere, number, one, start + one.time_s)
+                jobs.append(pool.submit(self._everywhere, number, one, start + one.time_s))
+        for job in jobs:
+            job.result()
 
     def _everywhere(self, number: int, one: Open, planned: float) -> None:
         for step in range(len(self._caches)):
+            if self._stopped.is_set():
+                return
             name, address = self._caches[(number + step) % len(self._caches)]
-            result = self._open(name, address, one, planned)
+            result = _open(name, address, one, planned)
             with self._lock:
                 self._out.write(json.dumps(asdict(result)) + "\n")
                 self._out.flush()
 
-    def _open(self, name: str, address: str, one: Open, planned: float) -> Result:
-        from XRootD import client
 
-        file = client.File()
-        began, clock = time.time(), time.perf_counter()
-        status, _ = file.open(f"root://{one.user}@{address}/{one.file.lfn}", timeout=TIMEOUT_S)
-        open_ms = (time.perf_counter() - clock) * 1e3
-        error, received = "" if status.ok else f"open: {status.message}", 0
-        if status.ok:
-            error, received = _read(file, one)
-            status, _ = file.close(timeout=TIMEOUT_S)
-            if not status.ok and not error:
-                error = f"close: {status.message}"
-        total_ms = (time.perf_counter() - clock) * 1e3
-        return Result(name, one.file.lfn, began, not error, error.strip(), open_ms, total_ms, received, began - planned)
+def _open(name: str, address: str, one: Open, planned: float) -> Result:
+    """Open, read and close at one cache; compare what came with what the origin holds."""
+    from XRootD import client
+
+    file = client.File()
+    began, clock = time.time(), time.perf_counter()
+    status, _ = file.open(f"root://{one.user}@{address}/{one.file.lfn}", timeout=TIMEOUT_S)
+    open_ms = (time.perf_counter() - clock) * 1e3
+    error = "" if status.ok else f"open: {status.message}"
+    parts: list[tuple[int, bytes]] = []
+    if status.ok:
+        error, parts = _read(file, one)
+        status, _ = file.close(timeout=TIMEOUT_S)
+        error = error or ("" if status.ok else f"close: {status.message}")
+    total_ms = (time.perf_counter() - clock) * 1e3
+    error = error or _compare(one, parts)
+    received = sum(len(data) for _, data in parts)
+    return Result(name, one.file.lfn, began, not error, error.strip(), open_ms, total_ms, received, began - planned)
 
 
-def _read(file: object, one: Open) -> tuple[str, int]:
-    """Read the ranges of ``one`` and compare them with what the origin holds: the error ("" if none), the bytes received."""
-    received = 0
+def _read(file: Any, one: Open) -> tuple[str, list[tuple[int, bytes]]]:
+    """Read the ranges of ``one``, one by one or as a vector: the error ("" if none), the (offset, bytes) that came."""
+    parts: list[tuple[int, bytes]] = []
     if one.sequential:
         for offset, length in one.ranges:
-            status, data = file.read(offset, length, timeout=TIMEOUT_S)  # type: ignore[attr-defined]
+            status, data = file.read(offset, length, timeout=TIMEOUT_S)
             if not status.ok:
-                return f"read: {status.message}", received
-            received += len(data)
-            if data != content(one.file, offset, length):
-                return f"read: wrong bytes at {offset}", received
-        return "", received
-    status, answer = file.vector_read(chunks=list(one.ranges), timeout=TIMEOUT_S)  # type: ignore[attr-defined]
+                return f"read: {status.message}", parts
+            parts.append((offset, data))
+        return "", parts
+    status, answer = file.vector_read(chunks=list(one.ranges), timeout=TIMEOUT_S)
     if not status.ok:
-        return f"readv: {status.message}", received
-    for chunk in answer.chunks:
-        received += chunk.length
-        if chunk.buffer != content(one.file, chunk.offset, chunk.length):
-            return f"readv: wrong bytes at {chunk.offset}", received
-    return "", received
+        return f"readv: {status.message}", parts
+    return "", [(chunk.offset, chunk.buffer) for chunk in answer.chunks]
+
+
+def _compare(one: Open, parts: list[tuple[int, bytes]]) -> str:
+    """What is wrong with the bytes that came, "" if nothing."""
+    if tuple((offset, len(data)) for offset, data in parts) != one.ranges:
+        return "read: not the ranges that were asked for"
+    for offset, data in parts:
+        if data != content(one.file, offset, len(data)):
+            return f"read: wrong bytes at {offset}"
+    return ""
 
 
 def main(arguments: list[str]) -> int:

@@ -81,11 +81,18 @@ class Meter:
         self._stop.set()
         self._thread.join()
 
-    def counters(self, cache: str) -> Counters:
-        """The totals of ``cache`` now; waits for reports that the servers write after this call."""
-        origin = self._listener.fresh(self._origin_ports[cache])
-        served = self._listener.fresh(self._caches[cache].port)
-        return Counters(time.time(), origin.bytes_out, served.bytes_out, written_bytes(self._caches[cache].process.pid))
+    def counters(self) -> dict[str, Counters]:
+        """The totals of each cache now; waits for reports that the servers write after this call."""
+        reports = self._listener.fresh([*self._origin_ports.values(), *(cache.port for cache in self._caches.values())])
+        return {
+            name: Counters(
+                time.time(),
+                origin_bytes=reports[self._origin_ports[name]].bytes_out,
+                delivered_bytes=reports[cache.port].bytes_out,
+                written_bytes=written_bytes(cache.process.pid),
+            )
+            for name, cache in self._caches.items()
+        }
 
     def removed_files(self, cache: str) -> int:
         """Files that have gone from the cache's disk so far, at the sampler's last look."""

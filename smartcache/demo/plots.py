@@ -47,7 +47,9 @@ def draw(measured: dict[str, Any], folder: Path) -> list[Picture]:
             _latency,
             measured,
         ),
-        _picture(folder, "answers", "Answers of the plugin", "From the decision log, through the access table.", _answers, measured),
+        _picture(
+            folder, "answers", "Answers of the plugin, decide", "From the decision log, through the access table.", _answers, measured
+        ),
     ]
 
 
@@ -80,7 +82,7 @@ def _origin(axes: Axes, measured: dict[str, Any]) -> None:
 
 def _stored(axes: Axes, measured: dict[str, Any]) -> None:
     _over_time(axes, measured, "stored_bytes")
-    axes.axhline(measured["cache_bytes"] / 1e6, color="#c92a2a", linestyle="--", linewidth=1)
+    axes.axhline(measured["cache"]["nominal_bytes"] / 1e6, color="#c92a2a", linestyle="--", linewidth=1)
     axes.set_ylabel("MB stored")
 
 
@@ -108,8 +110,9 @@ def _latency(axes: Axes, measured: dict[str, Any]) -> None:
 
 
 def _answers(axes: Axes, measured: dict[str, Any]) -> None:
-    names = [f"{answer['answer']}: {answer['reason']}" for answer in measured["answers"]]
-    bars = axes.barh(names, [answer["opens"] for answer in measured["answers"]], color=_COLOUR["smart"])
+    answers = measured["phases"]["decide"]["answers"]
+    names = [f"{answer['answer']}: {answer['reason']}" for answer in answers]
+    bars = axes.barh(names, [answer["opens"] for answer in answers], color=_COLOUR["smart"])
     axes.bar_label(bars, fontsize=9, padding=3)
     axes.invert_yaxis()
     axes.set_xlabel("opens")

@@ -38,6 +38,7 @@ FIGURES = {
     "open_ms_p99": Figure("open latency p99", "ms", "the same", -1),
     "total_ms_p50": Figure("open + read + close p50", "ms", "at the clients' clocks", -1),
 }
+ANSWERS = "the plugin's answers, from its decision log through the access table"
 _SCALE = {"MB": 1e-6, "%": 100.0}
 
 
@@ -62,14 +63,17 @@ def show(measured: dict[str, Any], console: Console) -> None:
         for row in rows(figures["caches"]):
             table.add_row(*row[:4])
         console.print(table)
-    answers = Table(title="the plugin's answers (decision log)", title_justify="left")
-    for column in ("answer", "reason", "opens"):
-        answers.add_column(column, justify="right" if column == "opens" else "left")
-    for line in measured["answers"]:
-        answers.add_row(line["answer"], line["reason"], str(line["opens"]))
-    console.print(answers)
+        answers = Table(title=f"{phase}: {ANSWERS}", title_justify="left")
+        for column in ("answer", "reason", "opens"):
+            answers.add_column(column, justify="right" if column == "opens" else "left")
+        for line in figures["answers"]:
+            answers.add_row(line["answer"], line["reason"], str(line["opens"]))
+        console.print(answers)
+    console.print("How it was measured:")
+    for figure in FIGURES.values():
+        console.print(f"  {figure.name}: {figure.how}", highlight=False, markup=False, soft_wrap=True)
     for line in [*remarks(measured), *(f"note: {note}" for note in measured["notes"])]:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def rows(caches: dict[str, dict[str, float]]) -> list[tuple[str, str, str, str, str]]:
@@ -89,10 +93,13 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     """The outcome in sentences: who did better at what, in the phase where the model answered."""
     caches = measured["phases"]["decide"]["caches"]
     said = [_verdict(caches, "origin_bytes", "fetched", "from the origin"), _verdict(caches, "written_bytes", "wrote", "to its disk")]
-    removed, evicted = measured["removed_files"], measured["evicted_files"]
+    answers = {(line["answer"], line["reason"]): line["opens"] for line in measured["phases"]["decide"]["answers"]}
+    by_model = {answer: answers.get((answer, "model"), 0) for answer in ("admit", "bypass", "evict")}
+    said.append(f"Decide: the model answered admit {by_model['admit']}, bypass {by_model['bypass']}, evict {by_model['evict']} times.")
+    removed = measured["removed_files"]
     said.append(
-        f"Files that left the disk: plain {removed['plain']} (purge), smart {removed['smart']} "
-        f"({evicted['smart']} by the evictor, the rest by the purge); seen by walks over the caches' folders."
+        f"Files that left the disk in the whole run, seen by walks over the caches' folders: plain {removed['plain']}, all by pfc's purge; "
+        f"smart {removed['smart']}, of which the plugin counts {measured['evicted_files']} as evicted by it."
     )
     opens, table = measured["client_opens"], measured["access_rows"]
     same = "as many as" if opens == table else "NOT as many as"
@@ -140,8 +147,9 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
     for phase, figures in measured["phases"].items():
         parts.append(f"<h2>{html.escape(phase.capitalize())}: {_span(figures):.0f} s</h2>")
         parts.append(_table(("", *CACHES, "smart / plain", "measured"), rows(figures["caches"])))
-    parts.append("<h2>Answers of the plugin, by reason</h2>")
-    parts.append(_table(("answer", "reason", "opens"), [(a["answer"], a["reason"], str(a["opens"])) for a in measured["answers"]]))
+        parts.append(f"<p>{html.escape(phase.capitalize())}: {ANSWERS}:</p>")
+        lines = [(answer["answer"], answer["reason"], str(answer["opens"])) for answer in figures["answers"]]
+        parts.append(_table(("answer", "reason", "opens"), lines))
     for picture in pictures:
         data = base64.b64encode(picture.path.read_bytes()).decode()
         parts.append(f'<h2>{html.escape(picture.title)}</h2><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">')
@@ -152,7 +160,9 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
         numbers = [(name, f"{value:.4g}") for name, value in metrics.items() if isinstance(value, int | float)]
         parts.append(_table(("figure", "value"), numbers))
     footer = f"seed {measured['seed']} · revision {measured['revision'] or 'unknown'} · {measured['seconds']:.0f} s in all"
-    parts.append(f"<footer>{html.escape(footer)} · files of {measured['cache_bytes'] / 1e6:.0f} MB before the purge runs</footer>")
+    sizes = {name: f"{size / 1e6:.0f} MB" for name, size in measured["cache"].items()}
+    footer += f" · pfc's purge starts at {sizes['maximum_bytes']} of files and stops at {sizes['nominal_bytes']}"
+    parts.append(f"<footer>{html.escape(footer)}</footer>")
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>smartcache demo</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'

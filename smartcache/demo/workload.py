@@ -78,7 +78,7 @@ class Shape:
 
 
 #: Share of all opens by kind; the rest of the opens are of private files.
-_ANALYSIS, _SKIM, _PILEUP = 0.52, 0.24, 0.14
+_ANALYSIS, _SKIM, _PILEUP = 0.58, 0.18, 0.12
 _PRIMARY = ("TTTo2L2Nu", "DYJetsToLL", "WJetsToLNu", "QCD_HT", "ZZTo4L", "SingleMuon", "JetHT", "EGamma", "ttHToNonbb", "WWTo2L2Nu")
 _CAMPAIGNS = ("RunIISummer20UL18", "RunIIAutumn18", "Run3Summer22", "Run3Winter24")
 
@@ -202,7 +202,7 @@ def _ranges(file: File, part: float) -> tuple[tuple[int, int], ...]:
     """Which bytes are read: the whole file in order, or baskets spread over it, the same ones each time the same part is read."""
     if part > 0.95:
         return tuple((offset, min(MIB, file.size - offset)) for offset in range(0, file.size, MIB))
-    basket = 64 * KIB
+    basket = 128 * KIB
     baskets = max(1, file.size // basket)
     chosen = random.Random(file.serial).sample(range(baskets), max(1, round(part * baskets)))  # noqa: S311 - a workload, not a secret
     return tuple((index * basket, min(basket, file.size - index * basket)) for index in sorted(chosen))

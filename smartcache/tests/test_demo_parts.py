@@ -160,7 +160,8 @@ def figures(origin, written):
 
 @pytest.fixture
 def measured():
-    phase = {"began": 100.0, "ended": 160.0, "open_ms": {"plain": [1.0, 2.0], "smart": [1.5]}}
+    answers = [{"answer": "admit", "reason": "model", "opens": 7}, {"answer": "bypass", "reason": "explore", "opens": 2}]
+    phase = {"began": 100.0, "ended": 160.0, "answers": answers, "open_ms": {"plain": [1.0, 2.0], "smart": [1.5]}}
     caches = {"plain": figures(4e8, 4e8), "smart": figures(5e8, 2e8)}
     sample = {"time_s": 110.0, "origin_bytes": 1, "stored_bytes": 2, "stored_files": 1, "removed_files": 0}
     return {
@@ -169,14 +170,13 @@ def measured():
         "revision": "abc",
         "began": 90.0,
         "seconds": 80.0,
-        "cache_bytes": 10**8,
+        "cache": {"nominal_bytes": 10**8, "maximum_bytes": 2 * 10**8},
         "model": {"promoted": True, "name": "reuse_v1", "metrics": {"skill": 0.25}, "thresholds": {"admit": 0.2, "evict": 0.05}},
         "phases": {name: {**phase, "caches": caches} for name in ("learn", "decide")},
         "client_opens": {"plain": 2, "smart": 2},
         "access_rows": {"plain": 2, "smart": 2},
-        "answers": [{"answer": "admit", "reason": "model", "opens": 7}],
         "removed_files": {"plain": 3, "smart": 4},
-        "evicted_files": {"plain": 0, "smart": 1},
+        "evicted_files": 1,
         "samples": [{"cache": cache, **sample} for cache in ("plain", "smart")],
         "notes": ["one <b>note</b>"],
     }
@@ -204,6 +204,9 @@ def test_table_on_the_terminal(measured):
     assert "1.25" in text
     assert "-10.0 points" in text
     assert "reuse_v1" in text
+    assert "admit 7, bypass 0, evict 0" in text
+    for figure in report.FIGURES.values():
+        assert figure.how in text
 
 
 def test_every_command_has_help():
