@@ -195,6 +195,7 @@ Config ParseConfig(std::string_view text, const std::string& source) {
 
   const Reader read(merged, source);
   Config config;
+  config.source = source;
   config.dataset.levels = static_cast<int>(read.Integer("dataset", "levels", 1, 64));
   config.dataset.rules = read.Rules("dataset", "rules");
   config.history.memory_bytes = read.Integer("history", "memory_bytes", 65536, INT64_C(1) << 40);

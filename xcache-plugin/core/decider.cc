@@ -1,5 +1,6 @@
 #include "smartcache/decider.hh"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -25,7 +26,7 @@ Decider::Decider(const Config& config, std::string cache, int64_t boot_us, uint6
       boot_us_(boot_us),
       log_(std::move(log)),
       policy_(config.policy),
-      decision_log_(config.decision_log, &counters_),
+      decision_log_(config.decision_log, &counters_, [this](const std::string& text) { Say(text); }),
       core_(config),
       random_(seed),
       model_(MakeModel(config, core_.schema().names.size())) {
@@ -76,6 +77,7 @@ Decision Decider::DecideOrThrow(const Open& told, std::chrono::steady_clock::tim
       answered = bundle;
       scored = {0.0, bundle->admit, bundle->evict};
       for (size_t i = 0; i < bundle->horizon_buckets; ++i) scored.score += prediction.outputs[i];
+      scored.score = std::clamp(scored.score, 0.0, 1.0);  // float32 outputs add up to a little more than 1 too
       verdict = policy_.ByScore(scored, open.on_disk, Uniform());
     } else {
       verdict = policy_.Fallback(prediction.why_not, open.on_disk);
@@ -131,12 +133,14 @@ std::string Decider::CountersText() {
   return counters_.Text(gauges);
 }
 
+void Decider::Say(const std::string& text) const { log_(config_.source + ": " + text); }
+
 void Decider::WriteCounters() noexcept {
   try {
     const bool written = WriteTextfile(config_.plugin_metrics.textfile, CountersText());
     if (!written && !textfile_failed_)
-      log_("[plugin_metrics] textfile \"" + config_.plugin_metrics.textfile +
-           "\" cannot be written; let the server's user write to its folder");
+      Say("[plugin_metrics] textfile must be a file that the server's user can write, but is \"" + config_.plugin_metrics.textfile +
+          "\"; let that user write to its folder");
     textfile_failed_ = !written;
   } catch (...) {
     textfile_failed_ = true;

@@ -96,6 +96,26 @@ TEST_F(DeciderTest, TheModelAnswersByItsScore) {
   EXPECT_NE(decider->CountersText().find("smartcache_model_info{model=\"reuse_v1\"} 1"), std::string::npos);
 }
 
+// Outputs that a server computed in float32 may add up to 1.0000001; a probability in the log may not.
+TEST_F(DeciderTest, AScoreIsAtMostOne) {
+  testing::Server server;
+  server.RespondJson("[1,0.0000001,0]");
+  UseModel(&server);
+  testing::Install(folder_.path(), "reuse_v2", testing::BundleJson("reuse_v2", MakeSchema(config_).hash, 2));
+  auto decider = Make();
+  ASSERT_TRUE(WaitUntil([&] { return decider->model_name() == "reuse_v2"; }));
+  Expect(decider->Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kModel);
+  EXPECT_EQ(NextRecord()["score"].get<double>(), 1.0);
+}
+
+TEST_F(DeciderTest, ALogHostThatIsNotThereYetTurnsNothingOff) {
+  config_.decision_log.host = "nowhere.invalid";
+  auto decider = Make();
+  Expect(decider->Decide(kT0, "/never/f", false, -1, -1), Answer::kBypass, Reason::kRule);
+  EXPECT_TRUE(log_.Has("test: [decision_log] host"));
+  EXPECT_NE(decider->CountersText().find("datagrams_total{result=\"dropped\"} 1"), std::string::npos);
+}
+
 TEST_F(DeciderTest, AFailingEndpointIsAReasonNotAFailure) {
   testing::Server server;
   server.RespondJson("[0.7,0.2,0.1]");

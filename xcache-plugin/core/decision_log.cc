@@ -1,11 +1,15 @@
 #include "smartcache/decision_log.hh"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace smartcache {
 namespace {
@@ -69,6 +73,13 @@ void AppendString(std::string* out, std::string_view text) {
   *out += '"';
 }
 
+bool IsLiteral(const std::string& host) {
+  in6_addr scratch;
+  return ::inet_pton(AF_INET, host.c_str(), &scratch) == 1 || ::inet_pton(AF_INET6, host.c_str(), &scratch) == 1;
+}
+
+std::string AddressOf(const addrinfo& found) { return {reinterpret_cast<const char*>(found.ai_addr), found.ai_addrlen}; }
+
 }  // namespace
 
 void WriteRecord(const DecisionRecord& record, std::string* out) {
@@ -112,43 +123,77 @@ void WriteRecord(const DecisionRecord& record, std::string* out) {
   *out += '}';
 }
 
-DecisionLog::DecisionLog(const DecisionLogConfig& config, Counters* counters) : with_features_(config.features), counters_(counters) {
+DecisionLog::DecisionLog(const DecisionLogConfig& config, Counters* counters, Log log, double resolve_every_s)
+    : config_(config), counters_(counters), log_(std::move(log)) {
   if (config.port == 0) return;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(config.host.c_str(), std::to_string(config.port).c_str(), &hints, &found);
-  if (error != 0)
-    throw ConfigError("[decision_log] host must be a host that can be resolved, but is \"" + config.host + "\" (" + gai_strerror(error) +
-                      "); give its address, or port = 0 for no log");
-  for (const addrinfo* each = found; each && socket_ < 0; each = each->ai_next) {
-    const int candidate = ::socket(each->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (candidate < 0) continue;
-    if (::connect(candidate, each->ai_addr, each->ai_addrlen) == 0)
-      socket_ = candidate;
-    else
-      ::close(candidate);
-  }
-  freeaddrinfo(found);
-  if (socket_ < 0)
-    throw ConfigError("[decision_log] host must be reachable, but there is no route to \"" + config.host +
-                      "\"; give another, or port = 0 for no log");
+  Connect();
+  if (socket_ < 0 || !IsLiteral(config.host))
+    thread_ = std::make_unique<Periodic>(resolve_every_s, [this] {
+      try {
+        Connect();
+      } catch (...) {
+        // No memory: the next run tries again.
+      }
+    });
 }
 
 DecisionLog::~DecisionLog() {
+  thread_.reset();
   if (socket_ >= 0) ::close(socket_);
 }
 
+// Looks the host up, and connects unless the address in use is still one of it.
+void DecisionLog::Connect() {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(config_.host.c_str(), std::to_string(config_.port).c_str(), &hints, &list);
+  if (error != 0) list = nullptr;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
+  for (const addrinfo* each = list; each; each = each->ai_next) {
+    if (socket_ >= 0 && peer_ == AddressOf(*each)) return;
+  }
+  for (const addrinfo* each = list; each; each = each->ai_next) {
+    const int candidate = ::socket(each->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (candidate < 0) continue;
+    if (::connect(candidate, each->ai_addr, each->ai_addrlen) != 0) {
+      ::close(candidate);
+      continue;
+    }
+    peer_ = AddressOf(*each);
+    if (socket_ < 0) {
+      socket_ = candidate;
+    } else {
+      ::dup3(candidate, socket_, O_CLOEXEC);
+      ::close(candidate);
+    }
+    if (said_ && log_) log_("[decision_log] host \"" + config_.host + "\" has an address now: answers are logged");
+    said_ = false;
+    return;
+  }
+  if (socket_ >= 0 || said_) return;  // an address that worked is better than none
+  said_ = true;
+  if (log_)
+    log_("[decision_log] host must be a host that can be reached, but is \"" + config_.host + "\" (" +
+         (error != 0 ? ::gai_strerror(error) : "no route to it") +
+         "); answers are not logged until it is, which is tried again and again; give its address, or port = 0 for no log");
+}
+
 void DecisionLog::Send(const DecisionRecord& record) {
-  if (socket_ < 0) return;
+  if (config_.port == 0) return;
+  const int socket = socket_.load(std::memory_order_relaxed);
+  if (socket < 0) {
+    counters_->LogDropped();
+    return;
+  }
   thread_local std::string datagram;  // keeps its memory from open to open
   datagram.clear();
   WriteRecord(record, &datagram);
   ssize_t sent = -1;
   if (datagram.size() <= kMaxDatagram) {
-    sent = ::send(socket_, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+    sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
     // "Refused" reports the datagram before this one; this one has not been tried yet.
-    if (sent < 0 && errno == ECONNREFUSED) sent = ::send(socket_, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == ECONNREFUSED) sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
   }
   if (sent == static_cast<ssize_t>(datagram.size()))
     counters_->LogSent();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "testing/fixtures.hh"
+#include "testing/system.hh"
 
 namespace smartcache {
 namespace {
@@ -91,16 +92,22 @@ TEST(DecisionLog, FloatsReadBackAsTheSameBits) {
 class LogSocketTest : public ::testing::Test {
  protected:
   LogSocketTest() {
-    socket_ = ::socket(AF_INET, SOCK_DGRAM, 0);
+    socket_ = Bound("127.0.0.1", 0);
     sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
   }
   ~LogSocketTest() override { Close(); }
+  static int Bound(const char* host, int port) {
+    const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    ::inet_pton(AF_INET, host, &address.sin_addr);
+    EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    return socket;
+  }
   void Close() {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
@@ -138,8 +145,48 @@ TEST_F(LogSocketTest, PortZeroIsNoLog) {
   EXPECT_EQ(counters_.log_sent() + counters_.log_dropped(), 0u);
 }
 
-TEST_F(LogSocketTest, AHostWithoutAddressIsAConfigurationError) {
-  EXPECT_THROW(DecisionLog({"nowhere.invalid", 9933, false}, &counters_), ConfigError);
+TEST_F(LogSocketTest, AHostWithoutAddressIsSaidOnceAndItsDatagramsAreDropped) {
+  testing::LogLines lines;
+  DecisionLog log({"nowhere.invalid", 9933, false}, &counters_, lines.sink(), 0.005);
+  log.Send(Record("/a"));
+  EXPECT_EQ(counters_.log_dropped(), 1u);
+  const int looked_up = testing::lookups;
+  ASSERT_TRUE(testing::WaitUntil([&] { return testing::lookups >= looked_up + 3; }));
+  EXPECT_EQ(lines.Count("[decision_log] host must be"), 1u);
+  EXPECT_TRUE(lines.Has("nowhere.invalid"));
+}
+
+// The name of a collector that starts after the cache does, or moves, as in Kubernetes.
+TEST_F(LogSocketTest, AHostThatGetsItsAddressLateOrAnotherOneIsFollowed) {
+  testing::LogLines lines;
+  DecisionLog log({"collector.invalid", port_, false}, &counters_, lines.sink(), 0.005);
+  log.Send(Record("/a"));
+  EXPECT_EQ(counters_.log_sent(), 0u);
+  testing::SetHost("collector.invalid", "127.0.0.1");
+  ASSERT_TRUE(testing::WaitUntil([&] {
+    log.Send(Record("/a"));
+    return counters_.log_sent() > 0;
+  }));
+  char buffer[2048];
+  EXPECT_GT(::recv(socket_, buffer, sizeof buffer, 0), 0);
+  EXPECT_EQ(lines.Count("[decision_log]"), 2u);  // away, there
+
+  const int moved = Bound("127.0.0.9", port_);
+  const uint64_t dropped = counters_.log_dropped();
+  std::atomic<bool> stop{false};
+  std::thread sender([&] {
+    while (!stop) {
+      log.Send(Record("/a"));
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
+  testing::SetHost("collector.invalid", "127.0.0.9");
+  EXPECT_TRUE(testing::WaitUntil([&] { return ::recv(moved, buffer, sizeof buffer, MSG_DONTWAIT) > 0; }));
+  testing::SetHost("collector.invalid", "");
+  stop = true;
+  sender.join();
+  EXPECT_EQ(counters_.log_dropped(), dropped);  // no send found the socket closed
+  ::close(moved);
 }
 
 }  // namespace

@@ -7,13 +7,29 @@
 
 namespace smartcache {
 
+namespace {
+
+// Blocks all signals in this thread, and in threads that it starts, as long as it lives.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
 Periodic::Periodic(double interval_s, std::function<void()> task) : interval_(std::clamp(interval_s, 0.001, 1e6)), task_(std::move(task)) {
-  // The server's signals are for the server's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const WithoutSignals blocked;  // the server's signals are for the server's own threads
   thread_ = std::thread(&Periodic::Run, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Periodic::~Periodic() {
@@ -40,8 +56,8 @@ void Periodic::Run() {
     lock.unlock();
     task_();
     lock.lock();
-    // Waiting by the system clock keeps this to calls that thread sanitizers know; a step of the clock only shifts one run.
-    changed_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(interval_),
+    // By the steady clock: under the system's, setting it back by an hour would stop all background work for an hour.
+    changed_.wait_until(lock, std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(interval_),
                         [this] { return stop_ || wake_; });
   }
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "XrdOss/XrdOss.hh"
@@ -40,7 +41,9 @@ FileState CacheState::Look(const std::string& lfn, XrdOss& oss) {
   if (oss_.load(std::memory_order_relaxed) == nullptr && oss_.exchange(&oss) == nullptr) thread_.Wake();
   struct stat status;
   FileState state;
-  state.on_disk = oss.Stat(lfn.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  const int result = oss.Stat(lfn.c_str(), &status);
+  // Only "no such file" is absence. What cannot be looked at may well be here, and bypassing it would read it over the WAN.
+  state.on_disk = result == 0 ? S_ISREG(status.st_mode) : result != -ENOENT && result != -ENOTDIR;
   if (state.on_disk) state.size = TrueSize(lfn, oss);
   return state;
 }

@@ -3,7 +3,7 @@
 // On disk: one Stat (5 to 20 us) of the data file; pfc keeps each file beside a NAME.cinfo. Stat gives the size up to the last block that
 // was written, so the true size comes from the first 20 bytes of the .cinfo (an open, a read, a close: 20 to 40 us, only for files on
 // disk). Fill: used share of the cache's file system, asked every few seconds by a background thread. The first opens do not know it.
-// Thread-safe. Failure: "not on disk", -1 for what cannot be known.
+// Thread-safe. Failure: a file that cannot be looked at counts as on disk, so that it is not bypassed; -1 for what cannot be known.
 #pragma once
 
 #include <atomic>

@@ -45,9 +45,10 @@ size_t LogLines::Count(const std::string& part) const {
   return count;
 }
 
-std::string BundleJson(const std::string& name, const std::string& schema_hash) {
-  return R"({"format":1,"name":")" + name + R"(","schema":{"hash":")" + schema_hash +
-         R"("},"bucket_edges_s":[3600,86400],"horizon_s":3600,"horizon_buckets":1,"thresholds":{"admit":0.5,"evict":0.1},"metrics":{},"provenance":{}})";
+std::string BundleJson(const std::string& name, const std::string& schema_hash, int horizon_buckets) {
+  return R"({"format":1,"name":")" + name + R"(","schema":{"hash":")" + schema_hash + R"("},"bucket_edges_s":[3600,86400],"horizon_s":)" +
+         (horizon_buckets == 1 ? "3600" : "86400") + R"(,"horizon_buckets":)" + std::to_string(horizon_buckets) +
+         R"(,"thresholds":{"admit":0.5,"evict":0.1},"metrics":{},"provenance":{}})";
 }
 
 void Install(const fs::path& dir, const std::string& name, const std::string& bundle_json, const std::string& golden_json) {

@@ -53,8 +53,8 @@ class LogLines {
   std::vector<std::string> lines_;
 };
 
-// bundle.json of a model with the buckets <= 1 h, <= 1 d, later; thresholds admit 0.5, evict 0.1; horizon 1 h.
-std::string BundleJson(const std::string& name, const std::string& schema_hash);
+// bundle.json of a model with the buckets <= 1 h, <= 1 d, later; thresholds admit 0.5, evict 0.1; horizon 1 h, or 1 d with 2 buckets.
+std::string BundleJson(const std::string& name, const std::string& schema_hash, int horizon_buckets = 1);
 // Installs it as `dir`/`name` and moves `dir`/current there, as promotion does.
 void Install(const std::filesystem::path& dir, const std::string& name, const std::string& bundle_json,
              const std::string& golden_json = "");

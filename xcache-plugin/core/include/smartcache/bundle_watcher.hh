@@ -10,17 +10,15 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "smartcache/bundle.hh"
+#include "smartcache/log.hh"
 #include "smartcache/model.hh"
 #include "smartcache/periodic.hh"
 
 namespace smartcache {
-
-using Log = std::function<void(const std::string&)>;
 
 class BundleWatcher {
  public:

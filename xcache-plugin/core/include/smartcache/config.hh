@@ -68,6 +68,7 @@ struct PluginMetricsConfig {
 };
 
 struct Config {
+  std::string source;  // where it came from: begins a message about a value that turned out wrong later
   DatasetConfig dataset;
   HistoryConfig history;
   FeaturesConfig features;

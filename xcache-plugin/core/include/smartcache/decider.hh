@@ -4,7 +4,7 @@
 // Time never runs backwards by less than a second in what is recorded and logged: concurrent opens get the times in which the history saw
 // them, so that replaying the log in order of (t_us, seq) gives the same features. A larger step back is a clock that was set, and is
 // taken. Thread-safe: one short mutex around history and features (about a microsecond); the model is asked outside it. Failure: Decide
-// never throws and always answers: the fallback, with the reason. The constructor throws ConfigError or std::bad_alloc.
+// never throws and always answers: the fallback, with the reason. The constructor throws ConfigError, std::system_error or std::bad_alloc.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "smartcache/counters.hh"
 #include "smartcache/decision_log.hh"
 #include "smartcache/features.hh"
+#include "smartcache/log.hh"
 #include "smartcache/model.hh"
 #include "smartcache/periodic.hh"
 #include "smartcache/policy.hh"
@@ -50,6 +51,8 @@ class Decider {
   // Records the open and gives the times and number under which it is logged.
   void Observe(Open* open, const ParsedLfn& parsed, float* features, uint64_t* seq);
   double Uniform();
+  // A complaint about a value of the configuration.
+  void Say(const std::string& text) const;
   void WriteCounters() noexcept;
 
   const Config config_;

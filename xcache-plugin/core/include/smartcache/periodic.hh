@@ -1,5 +1,6 @@
 // A thread that runs a task at once and then every `interval`, until it is destroyed. Wake brings the next run forward.
-// The task must not throw. Thread-safe.
+// The task must not throw. Setting the system's clock changes nothing. Thread-safe. Failure: the constructor throws std::system_error where
+// the system gives no thread.
 #pragma once
 
 #include <chrono>

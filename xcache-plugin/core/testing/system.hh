@@ -1,0 +1,18 @@
+// A system that fails to order: this test program's own getaddrinfo, clock_gettime and pthread_create, which the code under test calls.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+namespace smartcache::testing {
+
+// The address of a host name; empty: none. Names in .invalid have none else, and no name server is asked for them.
+void SetHost(const std::string& name, const std::string& address);
+// Names looked up so far.
+extern std::atomic<int> lookups;
+// What is added to the time of day. The time since boot is as ever.
+extern std::atomic<int> clock_offset_s;
+// Whether the system refuses to start threads.
+extern std::atomic<bool> no_threads;
+
+}  // namespace smartcache::testing
