@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -55,17 +56,18 @@ class SummaryListener:
         with self._received:
             return self._latest.get(port)
 
-    def fresh(self, port: int, *, timeout_s: float = 15) -> LinkCounters:
-        """A report written after this call began; :class:`TimeoutError` where none comes."""
+    def fresh(self, ports: Iterable[int], *, timeout_s: float = 15) -> dict[int, LinkCounters]:
+        """A report of each server, written after this call began; :class:`TimeoutError` names one that sends none."""
         since = int(time.time()) + 1
-        with self._received:
-            if not self._received.wait_for(lambda: self._is_newer(port, since), timeout_s):
-                raise TimeoutError(f"the xrootd server at port {port} sent no summary report for {timeout_s:.0f} s")
-            return self._latest[port]
+        wanted = set(ports)
 
-    def _is_newer(self, port: int, since: int) -> bool:
-        report = self._latest.get(port)
-        return report is not None and report.time_s >= since
+        def late() -> set[int]:
+            return {port for port in wanted if port not in self._latest or self._latest[port].time_s < since}
+
+        with self._received:
+            if not self._received.wait_for(lambda: not late(), timeout_s):
+                raise TimeoutError(f"the xrootd server at port {min(late())} sent no summary report for {timeout_s:.0f} s")
+            return {port: self._latest[port] for port in wanted}
 
     def _run(self) -> None:
         while not self._stop.is_set():
