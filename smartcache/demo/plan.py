@@ -99,7 +99,7 @@ def quick(seed: int, learn_s: float | None = None, decide_s: float | None = None
         horizon_s=20.0,
         half_lives_s=(5.0, 20.0, 80.0),
         train=0.5,
-        validate=0.1,
+        validate=0.14,
     )
 
 
