@@ -9,15 +9,15 @@ from pathlib import Path
 
 from . import paths
 from .ports import LOOPBACK
-from .process import Process, ProcessError, port_open
+from .process import Process, ProcessError, Register, port_open
 
 _HEAP = ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"]
 
 
-def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 60) -> Process:
+def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 60, register: Register | None = None) -> Process:
     """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it accepts connections.
 
-    ``folder`` may hold the data of an earlier broker: then that one goes on.
+    ``folder`` may hold the data of an earlier broker: then that one goes on. ``register`` is called with the process before it starts.
     """
     jars = paths.require(paths.KAFKA_JARS, "Kafka")
     folder.mkdir(parents=True, exist_ok=True)
@@ -27,6 +27,8 @@ def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 6
     if not (folder / "data" / "meta.properties").exists():
         _format_storage(java, properties)
     broker = Process("kafka", [*java, "kafka.Kafka", str(properties)], folder / "kafka.log")
+    if register is not None:
+        register(broker)
     return broker.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
 
 
@@ -37,6 +39,8 @@ def _format_storage(java: list[str], properties: Path) -> None:
         subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
     except FileNotFoundError as error:
         raise ProcessError("kafka: java is not installed; run `make setup`") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProcessError(f"kafka: still formatting its storage after {error.timeout:.0f} s") from error
     except subprocess.CalledProcessError as error:
         raise ProcessError(f"kafka: cannot format its storage:\n{error.stdout}{error.stderr}") from error
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from .ports import LOOPBACK
-from .process import Process, http_ok
+from .process import Process, Register, http_ok
 
 
 def start(folder: Path, port: int, *, timeout_s: float = 120) -> Process:
@@ -15,8 +15,11 @@ def start(folder: Path, port: int, *, timeout_s: float = 120) -> Process:
     return wait_ready(server, port, timeout_s=timeout_s)
 
 
-def launch(folder: Path, port: int) -> Process:
-    """Start it without waiting: its imports take long, other parts can start meanwhile. Follow with :func:`wait_ready`."""
+def launch(folder: Path, port: int, *, register: Register | None = None) -> Process:
+    """Start it without waiting: its imports take long, other parts can start meanwhile. Follow with :func:`wait_ready`.
+
+    ``register`` is called with the process before it starts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     argv = [
         *(sys.executable, "-m", "mlflow", "server"),
@@ -26,7 +29,10 @@ def launch(folder: Path, port: int) -> Process:
     ]
     # The job runner would start ten more processes that nothing here uses.
     env = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
-    return Process("mlflow", argv, folder / "mlflow.log", env=env, cwd=folder).start()
+    server = Process("mlflow", argv, folder / "mlflow.log", env=env, cwd=folder)
+    if register is not None:
+        register(server)
+    return server.start()
 
 
 def wait_ready(server: Process, port: int, *, timeout_s: float = 120) -> Process:

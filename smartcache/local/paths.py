@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 #: The checkout, or the folder that holds the installed package.
 ROOT = Path(__file__).resolve().parents[2]
 #: What ``make setup`` builds and fetches.
-BUILD = Path(os.environ.get("SMARTCACHE_BUILD", ROOT / "build"))
+BUILD = ROOT / "build"
 
 KAFKA_JARS = BUILD / "jars" / "kafka"
 SPARK_JARS = BUILD / "jars" / "spark"
@@ -28,6 +30,14 @@ def require(path: Path, what: str) -> Path:
     if not path.exists():
         raise MissingPart(f"{what} is missing: {path} does not exist; run `make setup`")
     return path
+
+
+def require_module(name: str) -> ModuleType:
+    """The Python module ``name``, imported; :class:`MissingPart` where it is not installed or not compiled."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingPart(f"the Python module {name} is missing ({error}); run `make setup`") from error
 
 
 def search_path() -> str:

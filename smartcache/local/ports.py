@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 
 LOOPBACK = "127.0.0.1"
+#: What free ports are chosen from. Linux gives outgoing connections ports from 32768 on: those could be taken between choice and use.
+CHOICE = range(15000, 32000)
 
 
 class PortInUse(Exception):
@@ -12,33 +16,28 @@ class PortInUse(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports on which nothing listens now, TCP or UDP. Another process may still take one before it is used."""
-    held: list[socket.socket] = []
+    """``count`` different ports that nobody has now, TCP or UDP. Another process may still take one before it is used."""
     ports: list[int] = []
-    try:
-        while len(ports) < count:
-            tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            held.append(tcp)
-            tcp.bind((LOOPBACK, 0))
-            port = tcp.getsockname()[1]
-            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            held.append(udp)
+    with contextlib.ExitStack() as held:
+        for port in random.SystemRandom().sample(CHOICE, len(CHOICE)):
             try:
-                udp.bind((LOOPBACK, port))
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                    # Of all addresses: xrootd listens at all of them.
+                    held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", port))
             except OSError:
                 continue
             ports.append(port)
-    finally:
-        for each in held:
-            each.close()
-    return ports
+            if len(ports) == count:
+                return ports
+    raise PortInUse(f"fewer than {count} ports from {CHOICE.start} to {CHOICE.stop - 1} are free")
 
 
 def listens(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:
     """Whether something accepts TCP connections there."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(timeout_s)
-        return probe.connect_ex((host, port)) == 0
+        # A connection to a port from which Linux dials out may, by chance, be to itself.
+        return probe.connect_ex((host, port)) == 0 and probe.getsockname() != probe.getpeername()
 
 
 def require_free(port: int, user: str, how_to_change: str) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import shutil
+import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import paths
 from .ports import LOOPBACK
-from .process import Process, ProcessError, port_open
+from .process import Process, ProcessError, Register, port_open
 
 #: XRootD refuses to run as root; Debian's package makes this user.
 SERVER_USER = "xrootd"
@@ -70,11 +74,18 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def start_origin(
-    folder: Path, port: int, *, data: Path, name: str = "origin", report_port: int | None = None, timeout_s: float = 30
+    folder: Path,
+    port: int,
+    *,
+    data: Path,
+    name: str = "origin",
+    report_port: int | None = None,
+    timeout_s: float = 30,
+    register: Register | None = None,
 ) -> Xrootd:
-    """Serve the files of ``data`` (``data/store/…``) read-only. ``report_port``: see :func:`start_cache`."""
+    """Serve the files of ``data`` (``data/store/…``) read-only. ``report_port``, ``register``: see :func:`start_cache`."""
     lines = [f"all.export {EXPORT} nolock r/o", f"oss.localroot {data}"]
-    return _start(name, folder, port, lines, report_port, timeout_s)
+    return _start(name, folder, port, lines, report_port, timeout_s, register, reads=[data])
 
 
 def start_cache(
@@ -89,10 +100,12 @@ def start_cache(
     name: str = "cache",
     report_port: int | None = None,
     timeout_s: float = 30,
+    register: Register | None = None,
 ) -> Xrootd:
     """An XCache in front of the origin at ``origin_port``; with ``plugin``, opens are decided by it.
 
     ``report_port``: the server sends its summary counters there each second (UDP, XML): see :mod:`.summary`.
+    ``register`` is called with the process before it starts.
     """
     lines = [
         f"all.export {EXPORT}",
@@ -108,7 +121,9 @@ def start_cache(
         f"pfc.diskusage 0.98 0.99 files {size.base // 1024}k {size.nominal // 1024}k {size.maximum // 1024}k "
         f"purgeinterval {size.purge_interval_s}",
     ]
+    reads: list[Path] = []
     if plugin is not None:
+        reads += [plugin, *plugin.parent.glob(f"{plugin.stem}-*{plugin.suffix}"), *([plugin_config] if plugin_config else [])]
         lines.append(f"pfc.decisionlib {plugin} {plugin_config or ''}".rstrip())
     if monitoring is not None:
         lines += [
@@ -116,10 +131,63 @@ def start_cache(
             f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s lfn ops xfr 1 ident 5s "
             f"dest fstat info user {LOOPBACK}:{monitoring.fstream_port}",
         ]
-    return _start(name, folder, port, lines, report_port, timeout_s)
+    return _start(name, folder, port, lines, report_port, timeout_s, register, reads)
 
 
-def _start(name: str, folder: Path, port: int, lines: list[str], report_port: int | None, timeout_s: float) -> Xrootd:
+def require_access(*needed: Path) -> None:
+    """Raise :class:`ProcessError` where the servers' user may not enter a folder that leads to one of ``needed``, or not read that file.
+
+    What does not exist yet is passed over, the folders above it are not. Where we are not root, the servers run as us: nothing is checked.
+    """
+    if os.geteuid() != 0:
+        return
+    steps = list(dict.fromkeys(step for path in needed for step in _way_to(path)))
+    # That user itself is asked: it may be in the folder's group, or be let in by an access control list.
+    test = 'for path; do if [ -d "$path" ]; then [ -x "$path" ]; else [ -r "$path" ]; fi || { printf %s "$path"; exit 1; }; done'
+    account = _account()
+    argv = ["/bin/sh", "-c", test, "sh", *map(str, steps)]
+    found = subprocess.run(argv, stdout=subprocess.PIPE, text=True, user=account.pw_uid, group=account.pw_gid, extra_groups=[], cwd="/")
+    if found.returncode:
+        raise ProcessError(_refusal(Path(found.stdout)))
+
+
+def _way_to(path: Path) -> list[Path]:
+    """The folders that lead to ``path``, from the top, and itself, as far as they exist; by its real name, then by the one given."""
+    ways = (path.resolve(), path.absolute())
+    return [step for way in ways for step in (*reversed(way.parents), way) if step.exists()]
+
+
+def _refusal(path: Path) -> str:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    what, permission = ("enter the folder", "x") if path.is_dir() else ("read the file", "r")
+    said = f"XRootD's servers, started by root, run as user {SERVER_USER!r}, which may not {what} {path} (mode {mode:04o})"
+    mend = f"`chmod o+{permission} {shlex.quote(str(path))}`"
+    if paths.ROOT.is_relative_to(path):
+        return f"{said}; the plugin and all else that was set up lie below it: {mend}, or clone smartcache where every user may enter"
+    if path.is_relative_to(paths.BUILD):
+        return f"{said}: `chmod -R o+rX {shlex.quote(str(paths.BUILD))}`"
+    if path.is_relative_to(paths.ROOT):
+        return f"{said}: {mend}"
+    return f"{said}: {mend}, or choose a run folder that every user may enter (--run-dir)"
+
+
+def _account() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(SERVER_USER)
+    except KeyError as error:
+        raise ProcessError(f"user {SERVER_USER!r}, which xrootd runs as when started by root, does not exist; run `make setup`") from error
+
+
+def _start(
+    name: str,
+    folder: Path,
+    port: int,
+    lines: list[str],
+    report_port: int | None,
+    timeout_s: float,
+    register: Register | None,
+    reads: list[Path],
+) -> Xrootd:
     if shutil.which("xrootd") is None:
         raise ProcessError(f"{name}: xrootd is not installed; run `make setup`")
     for part in ("data", "admin"):
@@ -137,22 +205,22 @@ def _start(name: str, folder: Path, port: int, lines: list[str], report_port: in
         common.append(f"xrd.report {LOOPBACK}:{report_port} every 1s all sync")
     config.write_text("\n".join([*common, *lines, ""]))
     argv = ["xrootd", "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log")]
+    user = None
     if os.geteuid() == 0:
-        argv[1:1] = ["-R", SERVER_USER]
-        _give(folder, SERVER_USER)
-    process = Process(name, argv, folder / "stdout.log", own_log=folder / name / "xrootd.log")  # xrootd puts its instance name in between
+        # Not by xrootd's own -R: see Process.
+        user = SERVER_USER
+        _give(folder)
+    require_access(folder, *reads)
+    own_log = folder / name / "xrootd.log"  # xrootd puts its instance name in between
+    process = Process(name, argv, folder / "stdout.log", own_log=own_log, user=user)
+    if register is not None:
+        register(process)
     process.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
     return Xrootd(name, folder, port, process)
 
 
-def _give(folder: Path, user: str) -> None:
-    """Let ``user`` own the server's folder; a folder above that it may not enter is named now rather than by an obscure error later."""
-    try:
-        account = pwd.getpwnam(user)
-    except KeyError as error:
-        raise ProcessError(f"user {user!r}, which xrootd runs as when started by root, does not exist; run `make setup`") from error
-    for above in folder.parents:
-        if not above.stat().st_mode & 0o001:
-            raise ProcessError(f"user {user!r} may not enter {above}: `chmod o+x {above}`, or keep the run folder elsewhere (--run-dir)")
+def _give(folder: Path) -> None:
+    """Let the servers' user own the server's folder."""
+    account = _account()
     for path in (folder, *folder.rglob("*")):
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
