@@ -9,18 +9,22 @@ cd "$(dirname "$0")/.."
 readonly uv_version=0.13.8 build=$PWD/build
 readonly logs=$build/setup
 export UV_PYTHON=/usr/bin/python3 UV_PROJECT_ENVIRONMENT=$PWD/.venv UV_NO_PROGRESS=1 DEBIAN_FRONTEND=noninteractive
-mkdir -p "$logs"
+# XRootD's servers have a user of their own, which has to be able to read what is built here.
+umask 022
+mkdir -p "$logs" && [ -w "$logs" ] || { echo "set-up: no permission to write $logs: was another user (root?) at work here?" >&2; exit 1; }
 # Two set-ups at once would spoil each other's builds.
 exec 9>"$logs/lock"
-flock 9
+flock -n 9 || { echo "another set-up is running: waiting for it"; flock 9; }
 
 # step NAME WHAT-TO-DO COMMAND…: run it with its output in a log; on failure show the log's end and the way out.
+# In COMMAND `set -e` does not hold, as always in a condition: a function has to join its commands by &&. What COMMAND leaves running does not
+# keep the lock.
 step() {
   local name=$1 advice=$2 began=$SECONDS log
   shift 2
   log=$logs/${name// /-}.log
   printf '  %-34s' "$name"
-  if "$@" >"$log" 2>&1; then
+  if "$@" >"$log" 2>&1 9>&-; then
     printf 'ok %4d s\n' $((SECONDS - began))
   else
     printf 'FAILED\n\n'
@@ -43,31 +47,32 @@ debian_packages() {
     sudo=(sudo --preserve-env=DEBIAN_FRONTEND)
   fi
   echo "installing: ${missing[*]}"
-  "${sudo[@]}" apt-get update -q
-  "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+  "${sudo[@]}" apt-get update -q &&
+    "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 
 uv_itself() {
   [ "$("$build/uv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "$uv_version" ] && return 0
-  /usr/bin/python3 -m venv "$build/uv"
-  "$build/uv/bin/pip" install --quiet "uv==$uv_version"
+  /usr/bin/python3 -m venv "$build/uv" &&
+    "$build/uv/bin/pip" install --quiet "uv==$uv_version"
 }
 
 # Compiles the core's Python binding too.
 python_environment() { "$build/uv/bin/uv" sync --locked --all-extras; }
 
-# jars FOLDER: what setup/FOLDER/pom.xml names, fetched again only when that file changes.
+# jars FOLDER: what setup/FOLDER/pom.xml names, fetched again only when that file changes. The folder is there with all its jars or not at all.
 jars() {
   local pom=setup/$1/pom.xml target=$build/jars/$1
   cmp --silent "$pom" "$target/pom.xml" && return 0
-  rm -rf "$target"
-  mvn -B --no-transfer-progress -f "$pom" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$target"
-  cp "$pom" "$target/pom.xml"
+  rm -rf "$target" "$target.new" &&
+    mvn -B --no-transfer-progress -f "$pom" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$target.new" &&
+    cp "$pom" "$target.new/pom.xml" &&
+    mv "$target.new" "$target"
 }
 
 plugin() {
-  cmake -S xcache-plugin -B "$build/plugin" -G Ninja -DCMAKE_BUILD_TYPE=Release
-  cmake --build "$build/plugin"
+  cmake -S xcache-plugin -B "$build/plugin" -G Ninja -DCMAKE_BUILD_TYPE=Release &&
+    cmake --build "$build/plugin"
 }
 
 endpoint() { inference/server/build.sh .venv/bin/python "$build/bin/smartcache-endpoint"; }

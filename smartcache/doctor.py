@@ -1,23 +1,27 @@
-"""``smartcache doctor``: what of smartcache's surroundings is present, missing or too old on this machine."""
+"""``smartcache doctor``: what of smartcache's surroundings is present, missing or of a wrong version on this machine."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
+import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import typer
 
-from .local import paths
+from .local import paths, xrootd
 
-State = Literal["present", "missing", "too old"]
+State = Literal["present", "missing", "too old", "other version"]
 _FIX = "run `make setup`"
+_PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,23 @@ _EXTRAS = {
     "promote": ("mlflow", "httpx"),
     "demo": ("xrootd", "matplotlib"),
 }
+#: What the compiler and the servers find beside the programs, and what needs it.
+_HEADERS = {
+    "XrdPfc/XrdPfcDecision.hh": "plugin",
+    "Python.h": "core",
+    "curl/curl.h": "plugin",
+    "nlohmann/json.hpp": "plugin",
+    "toml++/toml.h": "plugin",
+    "gtest/gtest.h": "C++ tests",
+    "benchmark/benchmark.h": "C++ tests",
+}
+_LIBRARIES = {"libXrdPfc-5.so": "caches", "libXrdPss-5.so": "caches"}
+_MULTIARCH = sysconfig.get_config_var("MULTIARCH") or ""
+_INCLUDE = (
+    *(top / sub for top in (Path("/usr/include"), Path("/usr/local/include")) for sub in ("", _MULTIARCH, "xrootd", "xrootd/private")),
+    Path(sysconfig.get_path("include")),
+)
+_LIB = tuple(Path(top) for top in (f"/usr/lib/{_MULTIARCH}", "/usr/lib64", "/usr/lib", "/usr/local/lib"))
 _FILES: tuple[tuple[str, Callable[[], bool], Path, str], ...] = (
     ("Kafka's jars", lambda: any(paths.KAFKA_JARS.glob("kafka_*.jar")), paths.KAFKA_JARS, "demo, tests"),
     ("Spark's Kafka connector", lambda: any(paths.SPARK_JARS.glob("spark-sql-kafka*.jar")), paths.SPARK_JARS, "stream"),
@@ -70,16 +91,15 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor() -> None:
-    """Say what is present, missing or too old for smartcache on this machine. Exit status 1 where something is not as it must be."""
+    """Say what is present, missing or of a wrong version for smartcache on this machine. Exit status 1 unless all is as it must be."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     findings = list(examine())
     table = Table("what", "state", "found", "used by")
-    colour = {"present": "green", "missing": "red", "too old": "red"}
     for finding in findings:
-        state = f"[{colour[finding.state]}]{finding.state}[/]"
+        state = f"[{'green' if finding.state == 'present' else 'red'}]{finding.state}[/]"
         table.add_row(escape(finding.what), state, escape(finding.detail), escape(finding.used_by))
     console = Console()
     console.print(table)
@@ -89,9 +109,15 @@ def doctor() -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """Look at programs, Python packages and built files, one after the other."""
+    """Look at programs, headers, libraries, Python packages and built files, one after the other."""
     for program in _PROGRAMS:
         yield _look_at_program(program)
+    for header, used_by in _HEADERS.items():
+        yield _look_for_file(header, _INCLUDE, "header", f"{used_by}: to build it")
+    for library, used_by in _LIBRARIES.items():
+        yield _look_for_file(library, _LIB, "library", used_by)
+    if os.geteuid() == 0:
+        yield _look_for_user(xrootd.SERVER_USER)
     compiled = importlib.util.find_spec("smartcache._core") is not None
     yield Finding("smartcache._core", "present" if compiled else "missing", "compiled core for Python", "every step that computes features")
     for extra, distributions in _EXTRAS.items():
@@ -105,18 +131,45 @@ def _look_at_program(program: _Program) -> Finding:
     path = shutil.which(program.name, path=paths.search_path())
     if path is None:
         return Finding(program.name, "missing", f"at least {wanted} is needed", program.used_by)
-    answer = subprocess.run([path, *program.version_argv], capture_output=True, text=True, timeout=30)
+    try:
+        answer = subprocess.run([path, *program.version_argv], capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        said = f"{path} {' '.join(program.version_argv)} does not answer within {_PATIENCE_S:.0f} s"
+        return Finding(program.name, "other version", f"{said}; at least {wanted} is needed", program.used_by)
+    except OSError as error:
+        return Finding(program.name, "missing", f"{path} cannot be run: {error.strerror}", program.used_by)
     version = _version(answer.stdout + answer.stderr)
-    detail = ".".join(map(str, version)) or "unknown version"
+    if not version:
+        return Finding(program.name, "other version", f"{path} does not say which; at least {wanted} is needed", program.used_by)
+    detail = ".".join(map(str, version))
     if version < program.minimum:
         return Finding(program.name, "too old", f"{detail}; at least {wanted} is needed", program.used_by)
     return Finding(program.name, "present", detail, program.used_by)
 
 
 def _version(said: str) -> tuple[int, ...]:
-    """The first dotted number in what a program says of itself, () where there is none."""
-    match = re.search(r"\d+(?:\.\d+)+", said)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    """The version in what a program says of itself: the number after that word, else the first dotted one, else the first; else ()."""
+    number = r"(\d+(?:\.\d+)*)"
+    for pattern in (rf'\bversion "?(?:go|v)?{number}', r"(\d+(?:\.\d+)+)", number):
+        match = re.search(pattern, said)
+        if match:
+            return tuple(int(part) for part in match[1].split("."))
+    return ()
+
+
+def _look_for_file(name: str, folders: Iterable[Path], what: str, used_by: str) -> Finding:
+    for folder in folders:
+        if (folder / name).exists():
+            return Finding(name, "present", str(folder / name), used_by)
+    return Finding(name, "missing", what, used_by)
+
+
+def _look_for_user(name: str) -> Finding:
+    used_by = "XRootD's servers, when root starts them"
+    try:
+        return Finding(f"user {name}", "present", f"uid {pwd.getpwnam(name).pw_uid}", used_by)
+    except KeyError:
+        return Finding(f"user {name}", "missing", "comes with Debian's package xrootd-server", used_by)
 
 
 def _look_at_distribution(name: str, extra: str) -> Finding:
@@ -127,7 +180,8 @@ def _look_at_distribution(name: str, extra: str) -> Finding:
         return Finding(name, "missing", "Python package", used_by)
     wanted = _required(name)
     if wanted and found != wanted:
-        return Finding(name, "too old", f"{found}; {wanted} is pinned", used_by)
+        state: State = "too old" if _version(found) < _version(wanted) else "other version"
+        return Finding(name, state, f"{found}; {wanted} is pinned", used_by)
     return Finding(name, "present", found, used_by)
 
 

@@ -1,0 +1,263 @@
+"""What is on this machine: the doctor, the set-up and the Makefile in front of them, with stand-ins for the programs that they call."""
+
+import fcntl
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from smartcache import doctor
+from smartcache.cli import app
+from smartcache.local import paths
+
+JAVA = doctor._Program("java", ("-version",), (17,), "Kafka")
+
+
+def program(folder, name, script):
+    """A program ``name`` that does ``script`` (bash)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bin_first(tmp_path, monkeypatch):
+    """A folder of programs that come before all others."""
+    folder = tmp_path / "bin"
+    monkeypatch.setattr(paths, "search_path", lambda: f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.21" 2026-10-20', (17, 0, 21)),
+        ('openjdk version "21" 2023-09-19\nOpenJDK Runtime Environment (build 21+35-2513)', (21,)),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx4g -Dx=1.2\nopenjdk version "21" 2023-09-19', (21,)),
+        ("\x1b[1mApache Maven 3.8.7\x1b[m\nJava version: 17.0.21, vendor: Debian", (3, 8, 7)),
+        ("go version go1.26.4 linux/amd64", (1, 26, 4)),
+        ("cmake version 3.25.1", (3, 25, 1)),
+        ("v5.5.3", (5, 5, 3)),
+        ("12", (12,)),
+        ("no number", ()),
+    ],
+)
+def test_versions(said, version):
+    assert doctor._version(said) == version
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "detail"),
+    [
+        ("echo 'openjdk version \"21\" 2023-09-19'", "present", "21"),
+        ("echo 'openjdk version \"11.0.2\"' >&2", "too old", "11.0.2; at least 17 is needed"),
+        ("echo Unable to locate a Java Runtime; exit 1", "other version", "does not say which; at least 17"),
+        ("exec sleep 60", "other version", "does not answer within"),
+        ("printf '\\377 17.0'", "present", "17.0"),
+    ],
+)
+def test_programs(bin_first, monkeypatch, script, state, detail):
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.3 if "sleep" in script else 15.0)
+    program(bin_first, "java", script)
+    finding = doctor._look_at_program(JAVA)
+    assert finding.state == state
+    assert detail in finding.detail
+
+
+def test_a_program_that_cannot_be_run(bin_first):
+    program(bin_first, "java", "").write_bytes(b"\x7fELF no more than that")
+    assert doctor._look_at_program(JAVA).state == "missing"
+
+
+@pytest.mark.parametrize(
+    ("found", "state"), [("3.17.2", "present"), ("3.9.0", "too old"), ("3.18.0", "other version"), ("3.17.2rc1", "other version")]
+)
+def test_a_newer_package_is_not_called_too_old(monkeypatch, found, state):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: found)
+    monkeypatch.setattr(doctor, "_required", lambda _: "3.17.2")
+    assert doctor._look_at_distribution("mlflow", "train").state == state
+
+
+def test_headers_libraries_and_the_user_are_looked_for(tmp_path, monkeypatch):
+    (tmp_path / "XrdPfc").mkdir()
+    (tmp_path / "XrdPfc" / "XrdPfcDecision.hh").touch()
+    monkeypatch.setattr(doctor, "_INCLUDE", (tmp_path / "none", tmp_path))
+    monkeypatch.setattr(doctor, "_LIB", (tmp_path,))
+    monkeypatch.setattr(doctor.xrootd, "SERVER_USER", "no-such-user")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    state = {finding.what: finding.state for finding in doctor.examine()}
+    assert state["XrdPfc/XrdPfcDecision.hh"] == "present"
+    assert state["curl/curl.h"] == state["libXrdPfc-5.so"] == state["user no-such-user"] == "missing"
+
+
+def test_the_doctor_says_how_to_mend(monkeypatch):
+    monkeypatch.setattr(doctor, "examine", lambda: iter([doctor.Finding("x[y]", "other version", "2; 1 is pinned", "all")]))
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    assert "x[y]" in result.output
+    assert "make setup" in result.output
+
+
+def make(*arguments, **more):
+    return subprocess.run(["make", "-f", paths.ROOT / "Makefile", *arguments], capture_output=True, text=True, timeout=30, **more)
+
+
+def test_make_doctor_before_set_up_says_what_to_do(tmp_path):
+    result = make("doctor", cwd=tmp_path)
+    assert result.returncode
+    assert "run `make setup` first" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ([], []),
+        (["QUICK=1"], ["--quick"]),
+        (["QUICK=yes", "SEED=7"], ["--quick", "--seed", "7"]),
+        (["QUICK=0"], []),
+        (["QUICK="], []),
+        (["RUN_DIR=a folder; no command", "PORT_BASE=15000"], ["--port-base", "15000", "--run-dir", "a folder; no command"]),
+    ],
+)
+def test_make_hands_its_settings_to_the_demo(tmp_path, given, arguments):
+    shown = program(tmp_path, "smartcache", 'printf "%s\\n" "$@"')
+    environment = {name: value for name, value in os.environ.items() if name not in ("QUICK", "SEED", "RUN_DIR", "PORT_BASE")}
+    result = make("-o", "setup", "demo", f"SMARTCACHE={shown}", *given, cwd=tmp_path, env=environment)
+    assert result.stdout.splitlines() == ["demo", *arguments], result.stderr
+
+
+def test_every_target_has_a_rule():
+    phony = next(line for line in (paths.ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:")).split()[1:]
+    assert make("-n", *phony, cwd=paths.ROOT).returncode == 0
+
+
+def test_go_comes_from_the_python_packages(tmp_path):
+    """`make lint` on a machine without any other Go."""
+    commands = make("-n", "lint", "format", cwd=paths.ROOT).stdout
+    assert f"'{paths.ROOT}/.venv/bin/go' vet" in commands
+    (gofmt,) = {
+        line.split(" -l ")[0].removeprefix("unformatted=$(") for line in commands.splitlines() if "gofmt" in line and " -l " in line
+    }
+    badly = tmp_path / "x.go"
+    badly.write_text("package  x\n")
+    said = subprocess.run(["bash", "-c", f"{gofmt} -l {badly}"], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True)
+    assert said.stdout.decode().strip() == str(badly), said.stderr
+
+
+class SetUp:
+    """setup.sh in a folder of its own; the programs that it calls only say that they were called."""
+
+    def __init__(self, root):
+        self.root = root
+        self.calls = root / "calls"
+        self.calls.touch()
+        (root / "setup").mkdir()
+        for name in ("setup.sh", "apt-packages.txt", "kafka", "spark"):
+            copy = shutil.copytree if (paths.ROOT / "setup" / name).is_dir() else shutil.copy2
+            copy(paths.ROOT / "setup" / name, root / "setup" / name)
+        for name in ("cmake", "apt-get", "sudo"):
+            self.program(name, "")
+        self.program("dpkg-query", "printf installed")
+        self.mvn("a.jar")
+        program(root / "inference" / "server", "build.sh", "")
+        version = next(line for line in (root / "setup" / "setup.sh").read_text().splitlines() if "uv_version=" in line)
+        program(root / "build" / "uv" / "bin", "uv", f"echo uv {version.split('uv_version=')[1].split()[0]}")
+
+    def program(self, name, script):
+        program(self.root / "bin", name, f'echo "{name} $*" >>{self.calls}\n{script}')
+
+    def mvn(self, jar, status=0):
+        """Maven leaves ``jar`` where it is told to, and ends with ``status``."""
+        self.program("mvn", f'all="$*"; out=${{all##*-DoutputDirectory=}}; mkdir -p "$out" && touch "$out/{jar}"; exit {status}')
+
+    def start(self):
+        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
+        script = self.root / "setup" / "setup.sh"
+        return subprocess.Popen([script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self):
+        with self.start() as process:
+            said = process.communicate(timeout=60)[0]
+        return process.returncode, said
+
+    def called(self, name):
+        return [line for line in self.calls.read_text().splitlines() if line.startswith(f"{name} ")]
+
+
+@pytest.fixture
+def set_up(tmp_path):
+    return SetUp(tmp_path)
+
+
+def test_set_up_does_nothing_twice(set_up):
+    assert set_up.run()[0] == 0
+    assert (set_up.root / "build" / "jars" / "kafka" / "a.jar").exists()
+    assert (set_up.root / "build" / "jars" / "spark" / "pom.xml").exists()
+    assert set_up.run()[0] == 0
+    assert len(set_up.called("mvn")) == 2  # one for each folder of jars
+    assert set_up.called("apt-get") == []
+
+
+def test_half_of_the_jars_are_none(set_up):
+    set_up.mvn("half.jar", status=1)
+    status, said = set_up.run()
+    assert status == 1
+    assert "set-up failed at: Kafka jars" in said
+    assert not (set_up.root / "build" / "jars" / "kafka").exists()
+    set_up.mvn("whole.jar")
+    assert set_up.run()[0] == 0
+    assert sorted(path.name for path in (set_up.root / "build" / "jars" / "kafka").iterdir()) == ["pom.xml", "whole.jar"]
+
+
+def test_a_step_ends_with_its_first_failure(set_up):
+    set_up.program("cmake", '[ "$1" = --build ]')
+    status, said = set_up.run()
+    assert status == 1
+    assert "set-up failed at: XCache plugin" in said
+    assert len(set_up.called("cmake")) == 1
+    set_up.program("dpkg-query", "exit 1")
+    set_up.program("apt-get", '[ "$1" = install ]')
+    set_up.program("sudo", 'shift; exec "$@"')
+    status, said = set_up.run()
+    assert status == 1
+    assert "set-up failed at: Debian packages" in said
+    assert len(set_up.called("apt-get")) == 1
+
+
+def test_what_set_up_makes_can_be_read_by_the_servers_user(set_up):
+    before = os.umask(0o077)
+    try:
+        assert set_up.run()[0] == 0
+    finally:
+        os.umask(before)
+    assert (set_up.root / "build" / "jars" / "kafka").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_second_set_up_says_that_it_waits(set_up):
+    lock = set_up.root / "build" / "setup" / "lock"
+    lock.parent.mkdir()
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        second = set_up.start()
+        assert second.stdout.readline() == "another set-up is running: waiting for it\n"
+        time.sleep(0.2)
+        assert second.poll() is None
+    said = second.communicate(timeout=60)[0]
+    assert second.returncode == 0, said
+
+
+def test_what_a_step_leaves_running_does_not_keep_the_lock(set_up):
+    set_up.program("cmake", f"{sys.executable} -c 'import time; time.sleep(5)' >/dev/null 2>&1 &")
+    assert set_up.run()[0] == 0
+    began = time.monotonic()
+    status, said = set_up.run()
+    assert status == 0
+    assert "waiting" not in said
+    assert time.monotonic() - began < 4
