@@ -102,7 +102,5 @@ def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def endpoint_binary() -> Path:
     """The real endpoint; built by set-up, or named by $SMARTCACHE_ENDPOINT."""
     path = Path(os.environ.get("SMARTCACHE_ENDPOINT", paths.ENDPOINT))
-    if not path.exists():
-        pytest.skip(f"the endpoint's binary is not built: {path}")
-    assert shutil.which(path)
+    assert shutil.which(paths.require(path, "the endpoint"))
     return path

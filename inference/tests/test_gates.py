@@ -6,6 +6,7 @@ import pytest
 from smartcache import config as configs
 from smartcache.inference import gates
 from smartcache.inference.tests.fakes import METRICS
+from smartcache.local import paths
 
 SETTINGS = configs.load().gates
 HASH = "0123456789abcdef"
@@ -100,7 +101,7 @@ def test_a_forced_pass_keeps_the_reason(make):
 
 
 def test_expected_hash_is_that_of_the_core():
-    core = pytest.importorskip("smartcache._core")
+    core = paths.require_module("smartcache._core")
     expected = gates.expected_schema_hash(configs.load())
     assert expected == core.schema()["hash"]
     other = configs.parse({"features": {"token_buckets": 4}}, "test")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from smartcache.config import load, parse
+from smartcache.local import paths
 from smartcache.preprocessing.access import COLUMNS, _arrow_schema
 from smartcache.preprocessing.core import core_toml
 from smartcache.preprocessing.dataset import moment_us
@@ -125,7 +126,7 @@ def test_rows_are_those_the_core_was_asked_about(built):
 
 
 def test_features_are_the_cores_to_the_last_bit(built):
-    core = pytest.importorskip("smartcache._core", reason="the core is not built; run `make setup`")
+    core = paths.require_module("smartcache._core")
     rows, config, folder = built
     table = read(folder / "one")
     for cache in (DECIDED, PLAIN):
@@ -146,7 +147,7 @@ def test_features_are_the_cores_to_the_last_bit(built):
 
 
 def test_schema_of_the_manifest_is_the_cores(built):
-    core = pytest.importorskip("smartcache._core", reason="the core is not built; run `make setup`")
+    core = paths.require_module("smartcache._core")
     _, config, folder = built
     manifest = json.loads((folder / "one" / "manifest.json").read_text())
     assert manifest["schema"] == core.schema(core_toml(config))

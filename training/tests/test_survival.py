@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from smartcache.local import paths
 from smartcache.training import survival
 from smartcache.training.dataset import Split
 
@@ -114,7 +115,7 @@ def test_as_seen_at_forgets_the_future():
 
 
 def test_keras_loss_is_the_same():
-    keras = pytest.importorskip("keras")
+    keras = paths.require_module("keras")
     from smartcache.training import model
 
     rng = np.random.default_rng(4)
