@@ -95,6 +95,10 @@ TEST_F(BundleTest, GoldenRowsMustFitTheModel) {
   EXPECT_THROW(Read(), BundleError);
   testing::WriteFile(folder_ / "golden.json", R"({"inputs": [[)");
   EXPECT_THROW(Read(), BundleError);
+  std::filesystem::remove(folder_ / "golden.json");
+  EXPECT_TRUE(Read().golden_inputs.empty());
+  std::filesystem::create_symlink("golden.json", folder_ / "golden.json");  // there, but nobody can read it
+  EXPECT_THROW(Read(), BundleError);
 }
 
 }  // namespace

@@ -10,12 +10,19 @@
 namespace smartcache {
 namespace {
 
-// What tells one state of a bundle from another: the folder and the identity of its bundle.json.
+// What tells one state of a bundle from another: the folder and the identity of the files that are read there. By the time of the last
+// change (ctime), which a change of permissions moves too.
 std::string StateOf(const std::string& folder) {
-  struct stat status;
-  if (::stat((folder + "/bundle.json").c_str(), &status) != 0) return folder + " without bundle.json";
-  return folder + " " + std::to_string(status.st_ino) + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) +
-         "." + std::to_string(status.st_mtim.tv_nsec);
+  std::string state = folder;
+  for (const char* name : {"/bundle.json", "/golden.json"}) {
+    struct stat status;
+    if (::stat((folder + name).c_str(), &status) != 0)
+      state += " " + std::to_string(errno);
+    else
+      state += " " + std::to_string(status.st_ino) + " " + std::to_string(status.st_size) + " " + std::to_string(status.st_ctim.tv_sec) +
+               "." + std::to_string(status.st_ctim.tv_nsec);
+  }
+  return state;
 }
 
 }  // namespace
@@ -34,6 +41,8 @@ void BundleWatcher::Poll() noexcept {
       last_complaint_ = error.what();
     } catch (...) {
     }
+  } catch (...) {
+    // Nothing that is thrown may end the server; the next look comes.
   }
 }
 
@@ -69,7 +78,8 @@ void BundleWatcher::Look() {
   verified_ = warmth == Model::Warmth::kReady;
   refused_.clear();
   last_complaint_.clear();
-  log_("model " + bundle->name + " is in use" + (warmth == Model::Warmth::kLater ? ", though " + why : ""));
+  log_("model " + bundle->name + " is in use" + (warmth == Model::Warmth::kLater ? ", though " + why : "") +
+       (bundle->golden_inputs.empty() ? ", its answers unchecked: it has no golden.json" : ""));
 }
 
 // The first bundle went into use before its model could be asked: it is asked until it can.

@@ -14,11 +14,13 @@ class FakeModel : public Model {
   void Predict(const Bundle&, const float*, Prediction*) noexcept override {}
   Warmth Warm(const Bundle& bundle, std::string* why) override {
     ++asked;
+    if (throws) throw 1;  // no std::exception
     *why = "told so";
     return bundle.name == wrong_name ? Warmth::kWrong : warmth.load();
   }
   std::atomic<Warmth> warmth{Warmth::kReady};
   std::atomic<int> asked{0};
+  std::atomic<bool> throws{false};
   std::string wrong_name = "wrong_v1";
 };
 
@@ -78,6 +80,45 @@ TEST_F(BundleWatcherTest, AMendedBundleIsTaken) {
   ASSERT_TRUE(WaitUntil([&] { return log_.Has("bundle.json"); }));
   EXPECT_EQ(watcher.current(), nullptr);
   testing::WriteFile(folder_.path() / "reuse_v1" / "bundle.json", BundleJson("reuse_v1", schema_.hash));
+  EXPECT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
+}
+
+TEST_F(BundleWatcherTest, GoldenRowsThatCannotBeReadAreNotTakenForNone) {
+  const std::filesystem::path golden = folder_.path() / "reuse_v1" / "golden.json";
+  std::filesystem::create_directories(golden.parent_path());
+  std::filesystem::create_symlink("golden.json", golden);  // a loop
+  Promote("reuse_v1");
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return log_.Has("golden.json"); }));
+  EXPECT_EQ(watcher.current(), nullptr);
+  std::filesystem::remove(golden);
+  testing::WriteFile(golden, R"({"inputs":[],"outputs":[]})");
+  EXPECT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
+}
+
+TEST_F(BundleWatcherTest, GoldenRowsThatComeLateOrChangeAreRead) {
+  Promote("reuse_v1");
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
+  EXPECT_EQ(log_.Count("has no golden.json"), 1u);
+  std::string row = "0.5";
+  for (size_t i = 1; i < schema_.names.size(); ++i) row += ",0.5";
+  const std::string golden = R"({"inputs":[[)" + row + R"(]],"outputs":[[0.2,0.3,0.5]]})";
+  testing::WriteFile(folder_.path() / "reuse_v1" / "next", golden);
+  std::filesystem::rename(folder_.path() / "reuse_v1" / "next", folder_.path() / "reuse_v1" / "golden.json");
+  ASSERT_TRUE(WaitUntil([&] { return watcher.current()->golden_inputs.size() == 1; }));
+  EXPECT_EQ(log_.Count("has no golden.json"), 1u);
+  std::filesystem::remove(folder_.path() / "reuse_v1" / "golden.json");
+  EXPECT_TRUE(WaitUntil([&] { return watcher.current()->golden_inputs.empty(); }));
+}
+
+TEST_F(BundleWatcherTest, NothingThatIsThrownEndsTheThread) {
+  model_.throws = true;
+  Promote("reuse_v1");
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return model_.asked >= 2; }));
+  EXPECT_EQ(watcher.current(), nullptr);
+  model_.throws = false;
   EXPECT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
 }
 

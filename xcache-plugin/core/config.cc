@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -68,6 +69,25 @@ std::string Suggestion(std::string_view wrong, const toml::table& known) {
   return nearest.empty() ? "; known are " + all : "; did you mean \"" + nearest + "\"?";
 }
 
+bool IsPort(std::string_view text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
+}
+
+// http(s)://HOST[:PORT][/PATH], and no more: a user or a query would go into every request, and into every log.
+bool IsEndpointUrl(std::string_view url) {
+  const size_t scheme = url.rfind("http://", 0) == 0 ? 7 : url.rfind("https://", 0) == 0 ? 8 : 0;
+  if (scheme == 0 || url.find_first_of("?#@\\\"<>^`{|}") != std::string_view::npos) return false;
+  if (std::any_of(url.begin(), url.end(), [](char c) { return c <= ' ' || c == 0x7f; })) return false;
+  const std::string_view authority = url.substr(scheme, std::min(url.find('/', scheme), url.size()) - scheme);
+  if (authority.empty()) return false;
+  const size_t bracket = authority.find(']');
+  if (authority[0] == '[' && bracket == std::string_view::npos) return false;
+  const size_t host_end = authority[0] == '[' ? bracket + 1 : std::min(authority.find(':'), authority.size());
+  return host_end > 0 && (host_end == authority.size() || (authority[host_end] == ':' && IsPort(authority.substr(host_end + 1))));
+}
+
 // Reads the merged tables; every complaint has the same shape.
 class Reader {
  public:
@@ -104,6 +124,12 @@ class Reader {
       Refuse(section, field, rule, Show(node), "choose a value in that range, or leave the line out for the default");
     }
     return value;
+  }
+
+  std::string Path(const char* section, const char* field) const {
+    std::string path = String(section, field);
+    if (!path.empty() && path[0] != '/') Refuse(section, field, "an absolute path or empty", '"' + path + '"', "begin it with /");
+    return path;
   }
 
   std::vector<std::string> Prefixes(const char* section, const char* field) const {
@@ -202,21 +228,19 @@ Config ParseConfig(std::string_view text, const std::string& source) {
   config.features.half_lives_s = read.HalfLives("features", "half_lives_s");
   config.features.token_buckets = static_cast<int>(read.Integer("features", "token_buckets", 0, 64));
 
-  config.model.bundle_dir = read.String("model", "bundle_dir");
-  if (!config.model.bundle_dir.empty() && config.model.bundle_dir[0] != '/')
-    read.Refuse("model", "bundle_dir", "an absolute path or empty", '"' + config.model.bundle_dir + '"', "begin it with /");
+  config.model.bundle_dir = read.Path("model", "bundle_dir");
   config.model.endpoint_url = read.String("model", "endpoint_url");
   const std::string& url = config.model.endpoint_url;
-  if (!url.empty() && url.rfind("http://", 0) != 0 && url.rfind("https://", 0) != 0)
-    read.Refuse("model", "endpoint_url", "a URL with http:// or https://, or empty", '"' + url + '"',
-                "write it as \"http://127.0.0.1:8083\"");
+  if (!url.empty() && !IsEndpointUrl(url))
+    read.Refuse("model", "endpoint_url", "http:// or https://, a host, and at most a port and a path, or empty", '"' + url + '"',
+                "write it as \"http://127.0.0.1:8083\"; a token goes into token_file");
   config.model.deadline_ms = read.Number("model", "deadline_ms", 0, 1000, false);
   config.model.poll_s = read.Number("model", "poll_s", 0, kNoLimit, false);
   config.model.breaker_failures = static_cast<int>(read.Integer("model", "breaker_failures", 1, 1000000));
   config.model.breaker_open_s = read.Number("model", "breaker_open_s", 0, kNoLimit, false);
   config.model.connections = static_cast<int>(read.Integer("model", "connections", 1, 1024));
-  config.model.token_file = read.String("model", "token_file");
-  config.model.ca_file = read.String("model", "ca_file");
+  config.model.token_file = read.Path("model", "token_file");
+  config.model.ca_file = read.Path("model", "ca_file");
 
   const std::string fallback = read.String("policy", "fallback");
   if (fallback != "admit" && fallback != "bypass")
@@ -231,7 +255,7 @@ Config ParseConfig(std::string_view text, const std::string& source) {
   config.decision_log.host = read.String("decision_log", "host");
   config.decision_log.port = static_cast<int>(read.Integer("decision_log", "port", 0, 65535));
   config.decision_log.features = read.Bool("decision_log", "features");
-  config.plugin_metrics.textfile = read.String("plugin_metrics", "textfile");
+  config.plugin_metrics.textfile = read.Path("plugin_metrics", "textfile");
   config.plugin_metrics.interval_s = read.Number("plugin_metrics", "interval_s", 0, kNoLimit, false);
   return config;
 }

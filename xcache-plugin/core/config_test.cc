@@ -36,6 +36,12 @@ TEST(Config, RulesArePrefixAndLevels) {
   EXPECT_EQ(config.dataset.rules[0].levels, 4);
 }
 
+TEST(Config, EndpointsThatAreUrls) {
+  for (const std::string url :
+       {"", "http://h", "https://host.example.org", "http://127.0.0.1:8083", "https://[::1]:8443/models/a/", "http://h/a:b"})
+    EXPECT_EQ(ParseConfig("[model]\nendpoint_url = \"" + url + "\"", "site.toml").model.endpoint_url, url);
+}
+
 struct Bad {
   const char* toml;
   std::vector<const char*> parts;
@@ -64,6 +70,16 @@ INSTANTIATE_TEST_SUITE_P(All, BadConfig,
                                            Bad{"[model]\ndeadline_ms = nan", {"deadline_ms", "more than 0"}},
                                            Bad{"[model]\nbundle_dir = \"models\"", {"bundle_dir", "absolute path", "models"}},
                                            Bad{"[model]\nendpoint_url = \"ftp://x\"", {"endpoint_url", "http://", "ftp://x"}},
+                                           Bad{"[model]\nendpoint_url = \"http://\"", {"endpoint_url", "a host"}},
+                                           Bad{"[model]\nendpoint_url = \"http://h:99999\"", {"endpoint_url", "a port", "h:99999"}},
+                                           Bad{"[model]\nendpoint_url = \"http://h:\"", {"endpoint_url", "a port"}},
+                                           Bad{"[model]\nendpoint_url = \"http://h x\"", {"endpoint_url", "h x"}},
+                                           Bad{"[model]\nendpoint_url = \"http://[::1\"", {"endpoint_url", "[::1"}},
+                                           Bad{"[model]\nendpoint_url = \"http://u:p@h\"", {"endpoint_url", "token_file"}},
+                                           Bad{"[model]\nendpoint_url = \"http://h/?a=b\"", {"endpoint_url", "?a=b"}},
+                                           Bad{"[model]\ntoken_file = \"token\"", {"[model] token_file", "absolute path", "\"token\""}},
+                                           Bad{"[model]\nca_file = \"ca.pem\"", {"[model] ca_file", "absolute path", "ca.pem"}},
+                                           Bad{"[plugin_metrics]\ntextfile = \"a.prom\"", {"[plugin_metrics] textfile", "absolute path"}},
                                            Bad{"[policy]\nexplore = -0.1", {"explore", "at least 0 and at most 1", "-0.1"}},
                                            Bad{"[policy]\nfallback = \"store\"", {"fallback", "\"admit\" or \"bypass\"", "store"}},
                                            Bad{"[policy]\nnever_admit = [\"store\"]", {"never_admit", "begin with /", "store"}},

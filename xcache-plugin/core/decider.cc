@@ -6,6 +6,7 @@
 
 #include "smartcache/endpoint.hh"
 #include "smartcache/hash.hh"
+#include "smartcache/utf8.hh"
 
 namespace smartcache {
 namespace {
@@ -13,9 +14,13 @@ namespace {
 constexpr int64_t kClockJitterUs = 1000000;
 constexpr size_t kMaxFeatures = 256;  // 8 half-lives and 64 token buckets make 112
 
-std::unique_ptr<Model> MakeModel(const Config& config, size_t features) {
+std::unique_ptr<Model> MakeModel(const Config& config, size_t features, Log log) {
   if (config.model.endpoint_url.empty() || config.model.bundle_dir.empty()) return nullptr;
-  return std::make_unique<EndpointModel>(config.model, features);
+  try {
+    return std::make_unique<EndpointModel>(config.model, features, std::move(log));
+  } catch (const ConfigError& error) {
+    throw ConfigError(config.source + ": " + error.what());
+  }
 }
 
 }  // namespace
@@ -29,7 +34,7 @@ Decider::Decider(const Config& config, std::string cache, int64_t boot_us, uint6
       decision_log_(config.decision_log, &counters_, [this](const std::string& text) { Say(text); }),
       core_(config),
       random_(seed),
-      model_(MakeModel(config, core_.schema().names.size())) {
+      model_(MakeModel(config, core_.schema().names.size(), [this](const std::string& text) { Say(text); })) {
   if (model_) bundles_ = std::make_unique<BundleWatcher>(config_.model, core_.schema(), model_.get(), log_);
   if (!config_.plugin_metrics.textfile.empty())
     metrics_ = std::make_unique<Periodic>(config_.plugin_metrics.interval_s, [this] { WriteCounters(); });
@@ -55,7 +60,10 @@ void Decider::Observe(Open* open, const ParsedLfn& parsed, float* features, uint
 }
 
 Decision Decider::DecideOrThrow(const Open& told, std::chrono::steady_clock::time_point start) {
+  // What is logged is what is computed with: other bytes in an LFN become U+FFFD before anything looks at them.
+  thread_local std::string scratch;
   Open open = told;
+  open.lfn = ValidUtf8(told.lfn, &scratch);
   ParsedLfn parsed;
   float features[kMaxFeatures];
   uint64_t seq = 0;

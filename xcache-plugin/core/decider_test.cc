@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,12 +20,51 @@ using testing::WaitUntil;
 
 constexpr int64_t kT0 = INT64_C(1760000000000000);
 
+using Order = std::pair<int64_t, uint64_t>;  // boot_us, seq
+
+// Receives while the records are still being sent, so that the socket's buffer need not hold all of them. A sender calls Allow before each.
+class Reader {
+ public:
+  Reader(int socket, int count)
+      : thread_([this, socket, count] {
+          char buffer[65536];
+          for (int i = 0; i < count; ++i) {
+            const ssize_t got = ::recv(socket, buffer, sizeof buffer, 0);
+            if (got <= 0) {  // none came for 10 s
+              received_ = count;
+              return;
+            }
+            ++received_;
+            json record = json::parse(std::string(buffer, static_cast<size_t>(got)));
+            const Order order{record["boot_us"], record["seq"]};
+            records_[order] = std::move(record);
+          }
+        }) {}
+  ~Reader() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void Allow() {
+    constexpr int kUnderWay = 40;
+    const int sent = sent_++;
+    while (sent - received_ > kUnderWay) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  std::map<Order, json> Wait() {
+    thread_.join();
+    return records_;
+  }
+
+ private:
+  std::atomic<int> sent_{0}, received_{0};
+  std::map<Order, json> records_;
+  std::thread thread_;  // last: it uses the above
+};
+
 class DeciderTest : public ::testing::Test {
  protected:
   DeciderTest() {
     socket_ = ::socket(AF_INET, SOCK_DGRAM, 0);
-    const int buffer = 8 << 20;
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
+    const timeval patience{10, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -144,38 +184,60 @@ TEST_F(DeciderTest, ExplorationHasTheFrequencyThatIsLogged) {
   EXPECT_NEAR(static_cast<double>(bypassed) / n, 0.2, 0.04);
 }
 
-// What makes a training set equal to what the plugin computed: replaying the log, in its order, gives the logged features.
+TEST_F(DeciderTest, TooLittleMemoryIsAMessage) {
+  config_.history.memory_bytes = INT64_C(1) << 40;
+  rlimit before;
+  ::getrlimit(RLIMIT_AS, &before);
+  const rlimit little{rlim_t{1} << 36, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+  std::string why;
+  try {
+    Make();
+  } catch (const ConfigError& error) {
+    why = error.what();
+  } catch (const std::exception& other) {
+    why = other.what();
+  }
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(why.rfind("test: [history] memory_bytes must be", 0), 0u) << why;
+  EXPECT_NE(why.find("1099511627776"), std::string::npos) << why;
+}
+
+// What makes a training set equal to what the plugin computed: replaying the log, in its order, gives the logged features. The order is
+// (boot_us, seq), not time.
 TEST_F(DeciderTest, ReplayingTheLogGivesTheLoggedFeaturesToTheLastBit) {
   auto decider = Make();
   constexpr int kThreads = 8, kEach = 150;
+  Reader reader(socket_, kThreads * kEach);
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
         // Threads disagree about the time a little, as threads do, and one call in the middle finds the clock set back by an hour.
         const int64_t back = t == 0 && i == kEach / 2 ? INT64_C(3600000000) : 0;
-        decider->Decide(kT0 + i * 1000 - t * 300 - back, "/s/" + std::to_string(i % 5) + "/f" + std::to_string((i * 7 + t) % 40),
+        reader.Allow();
+        // Some LFNs are no UTF-8, differently: what is logged of them is the same.
+        const std::string odd = i % 5 == 2 ? std::string(1, static_cast<char>(0xE0 + i % 3)) : "";
+        decider->Decide(kT0 + i * 1000 - t * 300 - back, "/s" + odd + "/" + std::to_string(i % 5) + "/f" + std::to_string((i * 7 + t) % 40),
                         i % 3 == 0, i % 4 ? -1 : i, static_cast<float>(i) / kEach);
       }
     });
   }
   for (std::thread& each : threads) each.join();
-  std::map<uint64_t, json> records;
-  for (int i = 0; i < kThreads * kEach; ++i) {
-    json record = NextRecord();
-    records[record["seq"]] = record;
-  }
+  const std::map<Order, json> records = reader.Wait();
   ASSERT_EQ(records.size(), static_cast<size_t>(kThreads * kEach));
+  const auto by_time = [](const auto& a, const auto& b) { return a.second["t_us"] < b.second["t_us"]; };
+  ASSERT_FALSE(std::is_sorted(records.begin(), records.end(), by_time)) << "the clock was set back: the two orders differ";
   FeatureCore core(config_);
   std::vector<float> row(core.schema().names.size());
-  for (const auto& [seq, record] : records) {
+  for (const auto& [order, record] : records) {
     const std::string lfn = record["lfn"];
     const Open open{record["t_us"], lfn, record["on_disk"], record["size"], static_cast<float>(record["fill"].get<double>())};
     ParsedLfn parsed;
     core.Parse(lfn, &parsed);
     core.Observe(Sanitised(open), parsed, row.data());
     for (size_t i = 0; i < row.size(); ++i)
-      ASSERT_EQ(static_cast<float>(record["features"][i].get<double>()), row[i]) << seq << " " << core.schema().names[i];
+      ASSERT_EQ(static_cast<float>(record["features"][i].get<double>()), row[i]) << order.second << " " << core.schema().names[i];
   }
 }
 

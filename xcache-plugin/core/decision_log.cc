@@ -11,6 +11,8 @@
 #include <charconv>
 #include <utility>
 
+#include "smartcache/utf8.hh"
+
 namespace smartcache {
 namespace {
 
@@ -29,30 +31,12 @@ void AppendNumber(std::string* out, T value) {
   out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
 }
 
-// Length of the valid UTF-8 sequence at `at`, 0 where it is not one (overlong, surrogate, beyond U+10FFFF or cut off).
-size_t SequenceLength(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
-  const unsigned lead = byte(0), second = byte(1);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const bool in_range = !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second > 0x9F);
-    return in_range && continues(1) && continues(2) ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const bool in_range = !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
-    return in_range && continues(1) && continues(2) && continues(3) ? 4 : 0;
-  }
-  return 0;
-}
-
 void AppendString(std::string* out, std::string_view text) {
   static const char hex[] = "0123456789abcdef";
   *out += '"';
   for (size_t at = 0; at < text.size();) {
     const char c = text[at];
-    const size_t length = SequenceLength(text, at);
+    const size_t length = Utf8Length(text, at);
     if (length == 0) {
       *out += "\xEF\xBF\xBD";
       ++at;

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -16,12 +17,14 @@ namespace smartcache {
 namespace {
 
 constexpr size_t kMaxReply = 65536;
-constexpr double kWarmDeadlineS = 2.0;
+constexpr auto kWarmDeadline = std::chrono::seconds(2);
 constexpr double kSumTolerance = 1e-3;
 constexpr double kGoldenTolerance = 1e-3;
 constexpr double kMaintenanceS = 0.1;
+constexpr int kProbes = 3;
+constexpr long kMaxIdleS = 3600;  // libcurl's own limit would close what is kept warm
 constexpr auto kResolveEvery = std::chrono::seconds(30);
-constexpr auto kReadTokenEvery = std::chrono::seconds(1);
+constexpr auto kReadFilesEvery = std::chrono::seconds(1);
 constexpr auto kResolveAgain = std::chrono::seconds(1);
 
 void AppendFloat(std::string* out, float value) {
@@ -135,6 +138,7 @@ class EndpointModel::Connection {
     Set(CURLOPT_NOSIGNAL, 1L);
     Set(CURLOPT_TCP_NODELAY, 1L);
     Set(CURLOPT_TCP_KEEPALIVE, 1L);
+    Set(CURLOPT_MAXAGE_CONN, kMaxIdleS);
     Set(CURLOPT_FOLLOWLOCATION, 0L);
     Set(CURLOPT_PROXY, "");
     Set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
@@ -161,6 +165,8 @@ class EndpointModel::Connection {
   std::string& body() { return body_; }
   const std::string& reply() const { return reply_; }
 
+  Clock::time_point last_used() const { return last_used_; }
+
   // Follows a change of address or token.
   void Use(const std::shared_ptr<const Route>& route) {
     if (route == route_) return;
@@ -182,6 +188,7 @@ class EndpointModel::Connection {
     Set(CURLOPT_POSTFIELDS, body_.data());
     Set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body_.size()));
     const CURLcode code = curl_easy_perform(handle_);
+    last_used_ = Clock::now();
     curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, status);
     return code;
   }
@@ -208,12 +215,15 @@ class EndpointModel::Connection {
   curl_slist* headers_ = nullptr;
   curl_slist* resolve_ = nullptr;
   std::shared_ptr<const Route> route_;
+  Clock::time_point last_used_{};
   std::string body_, reply_;
 };
 
-EndpointModel::EndpointModel(const ModelConfig& config, size_t features)
+EndpointModel::EndpointModel(const ModelConfig& config, size_t features, Log log, EndpointOptions options)
     : config_(config),
       features_(features),
+      log_(std::move(log)),
+      refresh_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.refresh_s))),
       breaker_(config.breaker_failures,
                std::chrono::duration_cast<Breaker::Duration>(std::chrono::duration<double>(std::min(config.breaker_open_s, 1e6)))) {
   static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -229,7 +239,8 @@ EndpointModel::EndpointModel(const ModelConfig& config, size_t features)
     connections_.push_back(std::make_unique<Connection>(config_, url_, host_ + ":" + port_));
     idle_.push_back(connections_.back().get());
   }
-  if (literal_address_) std::atomic_store(&route_, std::make_shared<const Route>());
+  ReadFiles();
+  if (literal_address_) std::atomic_store(&route_, std::make_shared<const Route>(Route{"", token_}));
   maintenance_ = std::make_unique<Periodic>(kMaintenanceS, [this] { Maintain(); });
 }
 
@@ -252,9 +263,12 @@ void EndpointModel::GiveBack(Connection* connection) {
   came_free_.notify_one();
 }
 
+EndpointModel::Clock::time_point EndpointModel::DeadlineFrom(Clock::time_point now) const {
+  return now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(config_.deadline_ms));
+}
+
 void EndpointModel::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
-  const auto now = Clock::now();
-  const auto deadline = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(config_.deadline_ms));
+  const auto deadline = DeadlineFrom(Clock::now());
   out->answered = false;
   if (!breaker_.Allow()) {
     out->why_not = Reason::kBreakerOpen;
@@ -344,8 +358,7 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* wh
     const bool golden = !bundle.golden_inputs.empty();
     const float* input = golden ? bundle.golden_inputs[i % rows].data() : zeros.data();
     try {
-      Ask(connection, bundle, input,
-          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kWarmDeadlineS)), &prediction);
+      Ask(connection, bundle, input, Clock::now() + kWarmDeadline, &prediction);
     } catch (...) {
       GiveBack(connection);
       throw;
@@ -368,7 +381,7 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* wh
 
 void EndpointModel::Maintain() noexcept {
   try {
-    ReadToken();
+    ReadFiles();
     if (!literal_address_ && Clock::now() >= resolve_at_) {
       const std::string found = LookUp(host_, port_);
       if (!found.empty()) addresses_ = found;  // an address that worked is better than none
@@ -382,22 +395,89 @@ void EndpointModel::Maintain() noexcept {
       route->token = token_;
       std::atomic_store(&route_, std::shared_ptr<const Route>(std::move(route)));
     }
-    if (!breaker_.TakeProbe(Clock::now())) return;
     const auto bundle = std::atomic_load(&probe_bundle_);
+    if (bundle && breaker_.Allow()) Refresh(*bundle);
+    if (!breaker_.TakeProbe(Clock::now())) return;
     std::string why;
-    const bool success = bundle && AskGoldenRows(*bundle, &why) == Warmth::kReady;
+    const bool success = bundle && AskGoldenRows(*bundle, &why) == Warmth::kReady && AnswersInTime(*bundle);
     breaker_.Probed(success, Clock::now());
   } catch (...) {
     breaker_.Probed(false, Clock::now());
   }
 }
 
-void EndpointModel::ReadToken() {
-  if (config_.token_file.empty() || Clock::now() < read_token_at_) return;
-  read_token_at_ = Clock::now() + kReadTokenEvery;
-  std::ifstream file(config_.token_file);
+bool EndpointModel::AnswersInTime(const Bundle& bundle) {
+  const std::vector<float> zeros(features_, 0.0f);
+  for (int i = 0; i < kProbes; ++i) {
+    Connection* connection = Take(Clock::now() + std::chrono::seconds(1));
+    if (!connection) continue;
+    Prediction prediction;
+    try {
+      Ask(connection, bundle, zeros.data(), DeadlineFrom(Clock::now()), &prediction);
+    } catch (...) {
+      GiveBack(connection);
+      throw;
+    }
+    GiveBack(connection);
+    if (prediction.answered) return true;
+  }
+  return false;
+}
+
+void EndpointModel::Refresh(const Bundle& bundle) {
+  const std::vector<float> zeros(features_, 0.0f);
+  // Back to the front: opens go on taking the one that an open used last.
+  const auto give_back = [this](Connection* connection) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      idle_.insert(idle_.begin(), connection);
+    }
+    came_free_.notify_one();
+  };
+  while (true) {
+    Connection* connection = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto before = Clock::now() - refresh_;
+      const auto stale = std::find_if(idle_.begin(), idle_.end(), [&](const Connection* each) { return each->last_used() <= before; });
+      if (stale == idle_.end()) return;
+      connection = *stale;
+      idle_.erase(stale);
+    }
+    Prediction prediction;
+    try {
+      Ask(connection, bundle, zeros.data(), Clock::now() + kWarmDeadline, &prediction);
+    } catch (...) {
+      give_back(connection);
+      throw;
+    }
+    give_back(connection);
+    if (!prediction.answered) return;
+  }
+}
+
+void EndpointModel::ReadFiles() {
+  if (Clock::now() < read_files_at_) return;
+  read_files_at_ = Clock::now() + kReadFilesEvery;
   std::string token;
-  if (file >> token) token_ = token;
+  if (!config_.token_file.empty()) {
+    errno = 0;
+    const bool readable = static_cast<bool>(std::ifstream(config_.token_file) >> token);
+    Complain("token_file", config_.token_file, readable, &said_token_);
+    if (readable) token_ = token;
+  }
+  if (!config_.ca_file.empty()) {
+    errno = 0;
+    Complain("ca_file", config_.ca_file, std::ifstream(config_.ca_file).get() != std::ifstream::traits_type::eof(), &said_ca_);
+  }
+}
+
+void EndpointModel::Complain(const char* field, const std::string& path, bool readable, bool* said) {
+  const std::string why = errno == 0 ? "nothing in it" : std::strerror(errno);
+  if (!readable && !*said && log_)
+    log_(std::string("[model] ") + field + " must be a file that the server's user can read, but is \"" + path + "\" (" + why +
+         "); put it there, or leave the line out: it is looked for every second");
+  *said = !readable;
 }
 
 }  // namespace smartcache

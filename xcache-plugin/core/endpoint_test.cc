@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "testing/fixtures.hh"
+#include "testing/system.hh"
 
 namespace smartcache {
 namespace {
@@ -148,10 +149,18 @@ TEST_F(EndpointTest, NobodyThere) {
 
 TEST_F(EndpointTest, ANameWithoutAddressIsUnreachableAtOnce) {
   config_.endpoint_url = "http://no-such-host.invalid:8083";
-  EndpointModel model(config_, features_.size());
-  const auto start = steady_clock::now();
-  EXPECT_EQ(Result(model), Reason::kUnreachable);
-  EXPECT_LT(Millis(steady_clock::now() - start).count(), 100);
+  testing::lookup_ms = 300;
+  double fastest = 1e9;
+  {
+    EndpointModel model(config_, features_.size());
+    for (int i = 0; i < 3; ++i) {
+      const auto start = steady_clock::now();
+      EXPECT_EQ(Result(model), Reason::kUnreachable);
+      fastest = std::min(fastest, Millis(steady_clock::now() - start).count());
+    }
+  }
+  testing::lookup_ms = 0;
+  EXPECT_LT(fastest, 250);
 }
 
 TEST_F(EndpointTest, ANameIsResolvedOffThePath) {
@@ -169,12 +178,12 @@ TEST_P(SlowEndpointTest, DeadlineHolds) {
   config_.deadline_ms = 10;
   EndpointModel model(config_, features_.size());
   double fastest = 1e9;
-  for (int i = 0; i < 20; ++i) {
+  // The fastest, since a loaded machine may deschedule any one of them.
+  for (int i = 0; i < 20 || (i < 300 && fastest >= 11.0); ++i) {
     const auto start = steady_clock::now();
     EXPECT_EQ(Result(model), Reason::kDeadline);
     fastest = std::min(fastest, Millis(steady_clock::now() - start).count());
   }
-  // The fastest of 20, since a loaded machine may deschedule any one of them.
   EXPECT_LT(fastest, 11.0);
   EXPECT_GT(fastest, 8.0);
 }
@@ -187,12 +196,19 @@ TEST_F(EndpointTest, WaitingForAConnectionCountsToo) {
   config_.connections = 1;
   config_.deadline_ms = 200;
   EndpointModel model(config_, features_.size());
-  std::thread busy([&] { Ask(model); });
-  ASSERT_TRUE(WaitUntil([&] { return server_.requests() == 1; }));
-  const auto start = steady_clock::now();
-  EXPECT_EQ(Result(model), Reason::kDeadline);
-  EXPECT_LT(Millis(steady_clock::now() - start).count(), 300);
-  busy.join();
+  // Waiting for the connection takes most of the deadline; were it not counted, each of these would take nearly twice as long.
+  double fastest = 1e9;
+  for (size_t i = 0; i < 5; ++i) {
+    std::thread busy([&] { Ask(model); });
+    EXPECT_TRUE(WaitUntil([&] { return server_.requests() > 2 * i; }));
+    const auto start = steady_clock::now();
+    EXPECT_EQ(Result(model), Reason::kDeadline);
+    fastest = std::min(fastest, Millis(steady_clock::now() - start).count());
+    busy.join();
+    EXPECT_EQ(Result(model), Reason::kDeadline);  // it is in order: this one is sent
+    EXPECT_TRUE(WaitUntil([&] { return server_.requests() >= 2 * (i + 1); }));
+  }
+  EXPECT_LT(fastest, 300);
 }
 
 TEST_F(EndpointTest, BreakerSparesADeadEndpointAndComesBackByItself) {
@@ -209,6 +225,56 @@ TEST_F(EndpointTest, BreakerSparesADeadEndpointAndComesBackByItself) {
   EXPECT_EQ(Result(model), Reason::kBreakerOpen);
   server_.RespondJson(kGood);
   EXPECT_TRUE(WaitUntil([&] { return Result(model) == Reason::kModel; }));
+}
+
+// A reply that is too late for an open closes no breaker, or every few seconds the next opens would wait for nothing.
+TEST_F(EndpointTest, AProbeThatIsTooLateForAnOpenDoesNotCloseTheBreaker) {
+  server_.RespondJson(kGood);
+  config_.breaker_failures = 1;
+  config_.deadline_ms = 50;
+  EndpointModel model(config_, features_.size());
+  std::string why;
+  ASSERT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady);
+  server_.Delay(100);
+  ASSERT_TRUE(WaitUntil([&] { return Result(model) == Reason::kBreakerOpen; }));
+  const size_t before = server_.requests();
+  while (server_.requests() < before + 3 * 7) ASSERT_EQ(Result(model), Reason::kBreakerOpen);  // 3 probes: 4 connections, 3 tries
+  server_.Delay(0);
+  EXPECT_TRUE(WaitUntil([&] { return Result(model) == Reason::kModel; }));
+}
+
+// Connecting is not for an open to wait for: TLS alone may take longer than the deadline.
+TEST_F(EndpointTest, ConnectionsThatTheServerClosedAreOpenedAgainInTheBackground) {
+  server_.RespondJson(kGood);
+  EndpointModel model(config_, features_.size(), {}, {0.05});
+  std::string why;
+  ASSERT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady);
+  ASSERT_EQ(server_.connections(), 4u);
+  server_.Drop();
+  EXPECT_TRUE(WaitUntil([&] { return server_.connections() == 8; }));
+  EXPECT_EQ(Result(model), Reason::kModel);
+  EXPECT_EQ(server_.connections(), 8u);
+}
+
+TEST_F(EndpointTest, FilesThatCannotBeReadAreSaidOnce) {
+  testing::LogLines log;
+  server_.RespondJson(kGood);
+  config_.token_file = folder_ / "token";
+  config_.ca_file = folder_ / "ca.pem";
+  testing::WriteFile(config_.ca_file, "");
+  EndpointModel model(config_, features_.size(), log.sink());
+  EXPECT_EQ(log.Count("[model] token_file must be a file"), 1u);  // at start
+  EXPECT_TRUE(log.Has(config_.token_file + "\" (No such file or directory)"));
+  EXPECT_TRUE(log.Has(config_.ca_file + "\" (nothing in it)"));
+  testing::WriteFile(config_.token_file, "secret\n");
+  ASSERT_TRUE(WaitUntil([&] {
+    Ask(model);
+    return server_.last_request().find("Bearer secret\r\n") != std::string::npos;
+  }));
+  EXPECT_EQ(log.Count("token_file"), 1u);
+  std::filesystem::remove(config_.token_file);
+  EXPECT_TRUE(WaitUntil([&] { return log.Count("token_file") == 2; }));  // and later
+  EXPECT_EQ(log.Count("ca_file"), 1u);
 }
 
 TEST_F(EndpointTest, WarmingOpensEveryConnectionAndChecksTheGoldenRows) {
@@ -240,6 +306,7 @@ TEST_F(EndpointTest, SendsTheTokenAndFollowsItsChange) {
 
 TEST_F(EndpointTest, ManyThreadsShareFewConnections) {
   server_.RespondJson(kGood);
+  config_.deadline_ms = 20000;  // what is tested is that all are answered, however loaded the machine is
   EndpointModel model(config_, features_.size());
   std::atomic<int> answered{0};
   std::vector<std::thread> threads;

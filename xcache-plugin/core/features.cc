@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <new>
 
 #include "smartcache/exact_math.hh"
 #include "smartcache/hash.hh"
@@ -26,6 +27,15 @@ float LogSeconds(int64_t us) { return static_cast<float>(Log1p(static_cast<doubl
 float LogCount(double n) { return static_cast<float>(Log1p(n)); }
 float Share(double reopens, double opens) { return static_cast<float>((reopens + kPriorReopens) / (opens + kPriorOpens)); }
 int64_t Elapsed(int64_t from_us, int64_t to_us) { return std::max<int64_t>(0, to_us - from_us); }
+
+History MakeHistory(const Config& config) {
+  try {
+    return {config.history, config.features.half_lives_s.size()};
+  } catch (const std::bad_alloc&) {
+    throw ConfigError(config.source + ": [history] memory_bytes must be memory that this process may have, but is " +
+                      std::to_string(config.history.memory_bytes) + "; choose less, or raise the limit on its address space (ulimit -v)");
+  }
+}
 
 }  // namespace
 
@@ -69,7 +79,7 @@ FeatureCore::FeatureCore(const Config& config)
     : schema_(MakeSchema(config)),
       token_buckets_(config.features.token_buckets),
       parser_(config.dataset, config.features.token_buckets),
-      history_(config.history, config.features.half_lives_s.size()) {
+      history_(MakeHistory(config)) {
   for (const double seconds : config.features.half_lives_s) per_half_life_.push_back(1.0 / (seconds * 1e6));
 }
 

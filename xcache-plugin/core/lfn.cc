@@ -1,5 +1,6 @@
 #include "smartcache/lfn.hh"
 
+#include <algorithm>
 #include <utility>
 
 #include "smartcache/hash.hh"

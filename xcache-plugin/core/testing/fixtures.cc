@@ -75,12 +75,14 @@ Server::~Server() {
   stop_ = true;
   ::shutdown(listener_, SHUT_RDWR);
   acceptor_.join();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const int client : clients_) ::shutdown(client, SHUT_RDWR);
-  }
+  Drop();
   for (std::thread& each : threads_) each.join();
   ::close(listener_);
+}
+
+void Server::Drop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const int client : clients_) ::shutdown(client, SHUT_RDWR);
 }
 
 void Server::Respond(const std::string& raw, bool close_after) {
@@ -133,6 +135,7 @@ void Server::Serve(int client) {
     }
     input.erase(0, whole);
     ++requests_;
+    if (delay_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms_));
     if (!response.empty()) ::send(client, response.data(), response.size(), MSG_NOSIGNAL);
   }
   {

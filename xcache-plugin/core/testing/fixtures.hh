@@ -69,6 +69,10 @@ class Server {
   int port() const { return port_; }
 
   void Respond(const std::string& raw, bool close_after = false);
+  // How long each reply takes from now on.
+  void Delay(int ms) { delay_ms_ = ms; }
+  // Closes all connections, as a server does with those that are idle for long.
+  void Drop();
   // 200 with this body.
   void RespondJson(const std::string& body);
 
@@ -82,6 +86,7 @@ class Server {
 
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stop_{false};
+  std::atomic<int> delay_ms_{0};
   std::atomic<size_t> requests_{0}, connections_{0};
   mutable std::mutex mutex_;  // guards the members below
   std::string response_, last_request_;

@@ -13,7 +13,7 @@
 
 namespace smartcache::testing {
 
-std::atomic<int> lookups{0}, clock_offset_s{0};
+std::atomic<int> lookups{0}, lookup_ms{0}, clock_offset_s{0};
 std::atomic<bool> no_threads{false};
 
 namespace {
@@ -47,6 +47,7 @@ int getaddrinfo(const char* node, const char* service, const addrinfo* hints, ad
     name = testing::hosts[name];
   }
   ++testing::lookups;
+  ::usleep(static_cast<useconds_t>(testing::lookup_ms) * 1000);
   if (name.empty()) return EAI_NONAME;
   static const auto real = testing::Real<decltype(&getaddrinfo)>("getaddrinfo");
   return real(name.c_str(), service, hints, found);

@@ -10,6 +10,8 @@ namespace smartcache::testing {
 void SetHost(const std::string& name, const std::string& address);
 // Names looked up so far.
 extern std::atomic<int> lookups;
+// How long each takes.
+extern std::atomic<int> lookup_ms;
 // What is added to the time of day. The time since boot is as ever.
 extern std::atomic<int> clock_offset_s;
 // Whether the system refuses to start threads.

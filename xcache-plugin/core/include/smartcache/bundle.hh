@@ -1,5 +1,6 @@
 // A model bundle as the plugin needs it: bundle.json (and golden.json, where it is there) of one version of the model.
 //
+// Without golden.json the model's answers are not checked; one that is there must be readable and fit.
 // Read strictly: format 1, a name, this core's own schema hash, rising bucket edges, a horizon that is one of them, thresholds with
 // 0 <= evict <= admit <= 1. A bundle that was trained on other features than this core computes is refused here, before it can answer.
 // Thread-safe: immutable once read. Failure: BundleError, whose text names file, field, rule and value.

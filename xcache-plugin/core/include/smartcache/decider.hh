@@ -2,9 +2,11 @@
 //
 //   Decide: rule? -> features of the history so far, the open recorded -> model within its deadline -> policy -> counters, log
 // Time never runs backwards by less than a second in what is recorded and logged: concurrent opens get the times in which the history saw
-// them, so that replaying the log in order of (t_us, seq) gives the same features. A larger step back is a clock that was set, and is
-// taken. Thread-safe: one short mutex around history and features (about a microsecond); the model is asked outside it. Failure: Decide
-// never throws and always answers: the fallback, with the reason. The constructor throws ConfigError, std::system_error or std::bad_alloc.
+// them. A larger step back is a clock that was set, and is taken. The order of the history is therefore (boot_us, seq), not time: replaying
+// the log in that order, each boot_us into a new core of the same configuration, gives the same features. For the same reason the LFN that
+// is computed with is the one that is logged, in valid UTF-8. Thread-safe: one short mutex around history and features (about a
+// microsecond); the model is asked outside it. Failure: Decide never throws and always answers: the fallback, with the reason. The
+// constructor throws ConfigError, std::system_error or std::bad_alloc.
 #pragma once
 
 #include <atomic>

@@ -6,11 +6,14 @@
 // never does, it has no time.
 // The deadline covers waiting for a free connection, connecting, TLS and the reply; libcurl counts in whole milliseconds, so what is left
 // is rounded down (at least 1). Names are resolved by the background thread alone; it also re-reads the token, probes for the breaker, and
-// warms connections with patience, so that a slow TLS handshake is not on an open's path.
-// Thread-safe. Nothing throws but the constructor (std::runtime_error).
+// asks with patience on connections that have long been idle, so that neither TCP, TLS nor loading the CA bundle is on an open's path. The
+// breaker closes only where a probe on a connection that is warm already was answered within the deadline, as an open needs it.
+// A token_file or ca_file that cannot be read is said once, until it can be; the token read last stays in use.
+// Thread-safe. Nothing throws but the constructor (ConfigError, std::runtime_error, std::system_error).
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -19,14 +22,20 @@
 
 #include "smartcache/breaker.hh"
 #include "smartcache/config.hh"
+#include "smartcache/log.hh"
 #include "smartcache/model.hh"
 #include "smartcache/periodic.hh"
 
 namespace smartcache {
 
+struct EndpointOptions {
+  double refresh_s = 30;  // a connection that was idle for so long is asked again in the background
+};
+
 class EndpointModel : public Model {
  public:
-  EndpointModel(const ModelConfig& config, size_t features);
+  // `log` may be empty.
+  EndpointModel(const ModelConfig& config, size_t features, Log log = {}, EndpointOptions options = {});
   ~EndpointModel() override;
 
   void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
@@ -37,17 +46,25 @@ class EndpointModel : public Model {
   class Connection;
   struct Route;
 
+  Clock::time_point DeadlineFrom(Clock::time_point now) const;
   // Takes a connection until `deadline`; null where none came free.
   Connection* Take(Clock::time_point deadline);
   void GiveBack(Connection* connection);
   // Sends and checks one request on a connection that the caller holds.
   void Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
   Warmth AskGoldenRows(const Bundle& bundle, std::string* why);
+  // Whether a request is answered as fast as an open needs it.
+  bool AnswersInTime(const Bundle& bundle);
   void Maintain() noexcept;
-  void ReadToken();
+  // Asks on each connection that has been idle for long, up to the first that is not answered.
+  void Refresh(const Bundle& bundle);
+  void ReadFiles();
+  void Complain(const char* field, const std::string& path, bool readable, bool* said);
 
   const ModelConfig config_;
   const size_t features_;
+  const Log log_;
+  const Clock::duration refresh_;
   std::string url_, host_, port_;
   bool literal_address_;
 
@@ -59,9 +76,10 @@ class EndpointModel : public Model {
   Breaker breaker_;
   std::shared_ptr<const Route> route_;          // address and token in use, swapped as a whole
   std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
-  std::string token_;                           // the maintenance thread's own, as are the three below
+  std::string token_;                           // the constructor's, then the maintenance thread's own, as are those below
   std::string addresses_;
-  Clock::time_point resolve_at_{}, read_token_at_{};
+  Clock::time_point resolve_at_{}, read_files_at_{};
+  bool said_token_ = false, said_ca_ = false;
   std::unique_ptr<Periodic> maintenance_;  // last: it uses all of the above
 };
 

@@ -5,8 +5,11 @@
 // (re-opens + 1) / (opens + 4). A clock that steps back gives gaps of 0. Every feature is finite for any input.
 //
 // Schema: names, version and hash. The hash (FNV-1a 64, 16 hex digits) covers a canonical text with every name and every parameter that
-// changes a value, so two cores with equal hashes compute equal bits. A change of meaning needs a new kSchemaVersion.
-// Thread-safety: Parse may run concurrently; Observe not, the owner serialises it. Failure: std::bad_alloc at construction only.
+// changes what a feature means, so two cores with equal hashes compute equal bits of equal histories. [history] memory_bytes is not in it:
+// it says how much is remembered, and changes values only once the history is full and forgets. A change of meaning needs a new
+// kSchemaVersion.
+// Thread-safety: Parse may run concurrently; Observe not, the owner serialises it. Failure: at construction only, ConfigError where there
+// is not the memory that [history] asks for, std::bad_alloc.
 #pragma once
 
 #include <cstdint>
