@@ -76,7 +76,7 @@ std::string Counters::Text(const Gauges& gauges) const {
   page.Sample(Label("result", "sent"), log_sent_);
   page.Sample(Label("result", "dropped"), log_dropped_);
   page.Family("smartcache_evictions_total", "counter", "Attempts to remove a file that was answered evict, by what became of it.");
-  static const char* const results[kEvictionResults] = {"done", "absent", "busy", "gave_up", "dropped", "cancelled"};
+  static const char* const results[kEvictionResults] = {"done", "absent", "busy", "gave_up", "dropped", "cancelled", "limited"};
   for (size_t i = 0; i < kEvictionResults; ++i) page.Sample(Label("result", results[i]), evictions_[i]);
 
   page.Family("smartcache_history_files", "gauge", "Files remembered.");

@@ -50,13 +50,30 @@ void Evictor::Run() noexcept {
   }
 }
 
+bool Evictor::WithinLimit() {
+  const auto now = Clock::now();
+  if (now - period_began_ >= Seconds(options_.limit_period_s)) {
+    period_began_ = now;
+    removed_ = 0;
+  }
+  return removed_ < options_.limit;
+}
+
 void Evictor::Try(const std::string& lfn, uint64_t ticket) {
+  const bool allowed = WithinLimit();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto it = waiting_.find(lfn);
     if (it == waiting_.end() || it->second.ticket != ticket) return;  // cancelled, or wanted anew, since it was listed
+    if (!allowed) {
+      counters_->Evicted(EvictionResult::kLimited);
+      waiting_.erase(it);
+      pending_count_.store(waiting_.size(), std::memory_order_relaxed);
+      return;
+    }
   }
   const int result = unlink_(lfn);
+  if (result == 0) ++removed_;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = waiting_.find(lfn);
   const bool ours = it != waiting_.end() && it->second.ticket == ticket;

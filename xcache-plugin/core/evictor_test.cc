@@ -79,6 +79,34 @@ TEST_F(EvictorTest, ALaterOpenCancels) {
   EXPECT_EQ(counters_.evictions(EvictionResult::kCancelled), 1u);
 }
 
+// A champion that scores everything low must not empty the cache.
+TEST_F(EvictorTest, OnlySoManyFilesAreRemovedInAPeriod) {
+  options_.limit = 3;
+  options_.limit_period_s = 1000;
+  Evictor evictor(unlink_, &counters_, options_);
+  for (int i = 0; i < 10; ++i) evictor.Add("/" + std::to_string(i));
+  EXPECT_TRUE(WaitUntil([&] { return evictor.pending() == 0; }));
+  EXPECT_EQ(calls_, 3);
+  EXPECT_EQ(counters_.evictions(EvictionResult::kDone), 3u);
+  EXPECT_EQ(counters_.evictions(EvictionResult::kLimited), 7u);
+}
+
+TEST_F(EvictorTest, TheNextPeriodRemovesAgainAndWhatWasNotRemovedDoesNotCount) {
+  options_.limit = 1;
+  options_.limit_period_s = 0.2;
+  Evictor evictor(unlink_, &counters_, options_);
+  result_ = -ENOENT;
+  evictor.Add("/absent");
+  ASSERT_TRUE(Becomes(EvictionResult::kAbsent));
+  result_ = 0;
+  evictor.Add("/a");
+  ASSERT_TRUE(Becomes(EvictionResult::kDone));
+  EXPECT_TRUE(WaitUntil([&] {
+    if (evictor.pending() == 0) evictor.Add("/b");
+    return counters_.evictions(EvictionResult::kDone) == 2;
+  }));
+}
+
 TEST_F(EvictorTest, TheQueueIsBounded) {
   options_.first_delay_s = 1000;
   options_.max_pending = 2;

@@ -4,7 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <atomic>
+#include <initializer_list>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -42,6 +45,7 @@ class Core {
   std::string DatasetOf(std::string_view lfn) const { return core_.parser().DatasetOf(lfn); }
 
   Floats Observe(int64_t t_us, std::string_view lfn, bool on_disk, int64_t size, double fill) {
+    const Use use(&busy_);
     std::unique_ptr<float[]> row(new float[width_]);
     ObserveInto(Open{t_us, lfn, on_disk, size, static_cast<float>(fill)}, row.get());
     return Adopt(std::move(row), {width_});
@@ -49,6 +53,7 @@ class Core {
 
   Floats Replay(const Column<int64_t>& t_us, const nb::list& lfn, const Column<bool>& on_disk, const Column<int64_t>& size,
                 const Column<float>& fill) {
+    const Use use(&busy_);
     const size_t n = t_us.shape(0);
     const auto check = [n](const char* name, size_t length) {
       if (length != n)
@@ -82,6 +87,21 @@ class Core {
   uint64_t memory_bytes() const { return core_.history().memory_bytes(); }
 
  private:
+  // replay lets go of the GIL, so another thread may call meanwhile: that is refused, or both would write to one history.
+  class Use {
+   public:
+    explicit Use(std::atomic<bool>* busy) : busy_(busy) {
+      if (busy->exchange(true))
+        throw std::runtime_error("this Core is in use by another thread; give each thread a Core of its own, or take a lock");
+    }
+    ~Use() { *busy_ = false; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    std::atomic<bool>* busy_;
+  };
+
   void ObserveInto(const Open& open, float* out) {
     ParsedLfn parsed;
     core_.Parse(open.lfn, &parsed);
@@ -90,6 +110,7 @@ class Core {
 
   FeatureCore core_;
   const size_t width_;
+  std::atomic<bool> busy_{false};
 };
 
 nb::dict SchemaOf(const std::string& toml) {
@@ -118,7 +139,7 @@ NB_MODULE(_core, m) {
   });
   m.def("schema", &SchemaOf, nb::arg("config_toml") = "",
         "The feature schema: version, names, hash, and the canonical text that is hashed.");
-  nb::class_<Core>(m, "Core", "The history and features of one cache. Not thread-safe.")
+  nb::class_<Core>(m, "Core", "The history and features of one cache. Not thread-safe: RuntimeError where two threads use it.")
       .def(nb::init<const std::string&>(), nb::arg("config_toml") = "")
       .def("dataset_of", &Core::DatasetOf, nb::arg("lfn"), "The dataset that an LFN belongs to.")
       .def("observe", &Core::Observe, nb::arg("t_us"), nb::arg("lfn"), nb::arg("on_disk"), nb::arg("size"), nb::arg("fill"),

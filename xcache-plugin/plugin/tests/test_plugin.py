@@ -193,12 +193,18 @@ def origin() -> Iterator[xrootd.Xrootd]:
         server.process.stop()
 
 
-@pytest.fixture
-def site(origin: xrootd.Xrootd) -> Iterator[Site]:
+@contextlib.contextmanager
+def another_site(origin: xrootd.Xrootd) -> Iterator[Site]:
     with xrootd.temporary_folder() as folder:
         one = Site(folder, origin)
         yield one
         one.stop()
+
+
+@pytest.fixture
+def site(origin: xrootd.Xrootd) -> Iterator[Site]:
+    with another_site(origin) as one:
+        yield one
 
 
 @pytest.fixture
@@ -286,7 +292,7 @@ def test_an_open_file_is_not_evicted_until_it_is_closed(site: Site, endpoint: En
         assert holder.wait(30) == 0
 
 
-def test_evict_false_only_logs(site: Site, endpoint: Endpoint) -> None:
+def test_evict_false_only_logs(site: Site, origin: xrootd.Xrootd, endpoint: Endpoint) -> None:
     lfn = "/store/set/3.root"
     toml = site.model(endpoint.url).replace("[policy]\n", "[policy]\nevict = false\n")
     site.start(toml)
@@ -294,8 +300,18 @@ def test_evict_false_only_logs(site: Site, endpoint: Endpoint) -> None:
     site.opened(lfn)
     endpoint.outputs = EVICT
     assert site.opened(lfn)["answer"] == "evict"
-    assert site.counter('smartcache_evictions_total{result="done"}') == 0
+    # Another cache that is allowed to, asked later, has removed its copy: by then this one would have, too.
+    with another_site(origin) as control:
+        control.start(control.model(endpoint.url))
+        wait_until(lambda: control.counter('smartcache_model_info{model="reuse_v1"}') == 1, "the model in use")
+        endpoint.outputs = ADMIT
+        control.opened(lfn)
+        assert control.on_disk(lfn)
+        endpoint.outputs = EVICT
+        assert control.opened(lfn)["answer"] == "evict"
+        wait_until(lambda: not control.on_disk(lfn), "evicted where that is allowed")
     assert site.on_disk(lfn)
+    assert site.counter('smartcache_evictions_total{result="done"}') == 0
 
 
 @pytest.mark.parametrize(
@@ -325,13 +341,14 @@ def test_an_endpoint_that_is_not_there_fails_no_open(site: Site) -> None:
 
 
 def test_an_endpoint_that_does_not_answer_fails_no_open_and_holds_none_up(site: Site, endpoint: Endpoint) -> None:
-    site.start(site.model(endpoint.url, deadline_ms=20, breaker_failures=2, breaker_open_s=600))
+    site.start(site.model(endpoint.url, deadline_ms=20, breaker_failures=6, breaker_open_s=600))
     wait_until(lambda: site.counter('smartcache_model_info{model="reuse_v1"}') == 1, "the model in use")
     endpoint.outputs = None
-    decisions = [site.opened(f"/store/set/{i}.root") for i in range(4)]
-    assert [d["reason"] for d in decisions] == ["deadline", "deadline", "breaker_open", "breaker_open"]
+    decisions = [site.opened(f"/store/set/{i}.root") for i in range(8)]
+    assert [d["reason"] for d in decisions] == ["deadline"] * 6 + ["breaker_open"] * 2
     assert all(d["answer"] == "admit" for d in decisions)
-    assert min(d["latency_us"] for d in decisions[:2]) < 22_000
+    # The fastest of them: a loaded machine may deschedule any one.
+    assert min(d["latency_us"] for d in decisions[:6]) < 22_000
 
 
 def test_replaying_the_log_gives_the_features_that_were_served(site: Site) -> None:

@@ -191,6 +191,24 @@ def test_columns_of_different_lengths_are_refused() -> None:
         _core.Core().replay(t_us, lfn, on_disk[:9], size, fill)
 
 
+def test_a_core_that_another_thread_uses_is_refused() -> None:
+    columns = opens(200_000)
+    core = _core.Core()
+    refused = 0
+    thread = threading.Thread(target=core.replay, args=columns)
+    thread.start()
+    while thread.is_alive():
+        for call in (lambda: row(core), lambda: core.replay(*opens(2))):
+            try:
+                call()
+            except RuntimeError as error:
+                assert "in use by another thread" in str(error)  # noqa: PT017
+                refused += 1
+    thread.join()
+    assert refused > 0
+    row(core)
+
+
 def test_replay_releases_the_gil() -> None:
     columns = opens(200_000)
     core = _core.Core()

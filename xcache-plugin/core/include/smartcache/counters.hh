@@ -12,8 +12,8 @@
 namespace smartcache {
 
 // kBusy: found open, will be tried again. The others are final.
-enum class EvictionResult { kDone, kAbsent, kBusy, kGaveUp, kDropped, kCancelled };
-constexpr size_t kEvictionResults = 6;
+enum class EvictionResult { kDone, kAbsent, kBusy, kGaveUp, kDropped, kCancelled, kLimited };
+constexpr size_t kEvictionResults = 7;
 
 class Counters {
  public:

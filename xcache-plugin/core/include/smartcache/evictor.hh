@@ -2,8 +2,9 @@
 //
 // The open that was answered `evict` is itself about to read the file, so nothing is tried for `first_delay_s`; a file in use is tried
 // again with a delay that doubles up to `max_delay_s`, and given up after `max_attempts` (about a day). A later open that is answered
-// otherwise cancels. At most `max_pending` files wait; what comes then is dropped. All of it is counted. Thread-safe. Failure: counted
-// results only.
+// otherwise cancels. At most `max_pending` files wait; what comes then is dropped. At most `limit` files are removed in each
+// `limit_period_s`: a model that scores everything low must not empty the cache before somebody can move it back. What is over the limit
+// stays on disk, for pfc's own purge. All of it is counted. Thread-safe. Failure: counted results only.
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,8 @@ struct EvictorOptions {
   int max_attempts = 1500;
   size_t max_pending = 100000;
   double look_every_s = 0.5;
+  int limit = 600;
+  double limit_period_s = 60.0;
 };
 
 class Evictor {
@@ -48,6 +51,8 @@ class Evictor {
   };
 
   void Run() noexcept;
+  // Whether one more file may be removed now.
+  bool WithinLimit();
   void Try(const std::string& lfn, uint64_t ticket);
 
   const Unlink unlink_;
@@ -57,7 +62,9 @@ class Evictor {
   std::unordered_map<std::string, Waiting> waiting_;
   uint64_t tickets_ = 0;
   std::atomic<size_t> pending_count_{0};
-  Periodic thread_;  // last: it uses all of the above
+  Clock::time_point period_began_{};  // the background thread's own, as is the next
+  int removed_ = 0;                   // in this period
+  Periodic thread_;                   // last: it uses all of the above
 };
 
 }  // namespace smartcache
