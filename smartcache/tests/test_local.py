@@ -298,7 +298,12 @@ def test_xrootd_ends_with_a_parent_that_is_killed(tmp_path):
 @as_root
 def test_a_process_of_another_user_has_none_of_our_groups(tmp_path):
     log = tmp_path / "log"
-    assert Process("id", ["id", "-G"], log, user="nobody").start().wait(20) == 0
+    before = os.getgroups()
+    os.setgroups([0, 1])
+    try:
+        assert Process("id", ["id", "-G"], log, user="nobody").start().wait(20) == 0
+    finally:
+        os.setgroups(before)
     assert log.read_text().split() == [str(pwd.getpwnam("nobody").pw_gid)]
 
 
