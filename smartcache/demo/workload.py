@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -78,7 +78,7 @@ class Shape:
 
 
 #: Share of all opens by kind; the rest of the opens are of private files.
-_ANALYSIS, _SKIM, _PILEUP = 0.58, 0.18, 0.12
+_ANALYSIS, _SKIM, _PILEUP = 0.56, 0.20, 0.12
 _PRIMARY = ("TTTo2L2Nu", "DYJetsToLL", "WJetsToLNu", "QCD_HT", "ZZTo4L", "SingleMuon", "JetHT", "EGamma", "ttHToNonbb", "WWTo2L2Nu")
 _CAMPAIGNS = ("RunIISummer20UL18", "RunIIAutumn18", "Run3Summer22", "Run3Winter24")
 
@@ -118,12 +118,14 @@ class _Population:
         self._arrivals(_SKIM * rate / files, self._skim)
         self._arrivals((1 - _ANALYSIS - _SKIM - _PILEUP) * rate / 1.4, self._private)
         self._pileup(_PILEUP * rate)
+        # Campaigns that began before the first open are in their later runs by then, as they would be on any day.
+        start_s = self._shape.reruns * self._shape.rerun_gap_s
         while self._queue:
             job = heappop(self._queue)
-            if job.time_s >= self._shape.duration_s:
+            if job.time_s >= start_s + self._shape.duration_s:
                 break
             job.run(job.time_s)
-            yield from self._made
+            yield from (replace(one, time_s=one.time_s - start_s) for one in self._made if one.time_s >= start_s)
             self._made.clear()
 
     def _at(self, time_s: float, run: Callable[[float], None]) -> None:
