@@ -69,6 +69,7 @@ class Demo:
         paths.require(paths.ENDPOINT, "the endpoint")
         with claim(self._run):
             self._site.require_ports()
+            self._site.require_access()
             with self._steps, SummaryListener(self._ports.summary) as listener, self._site:
                 return self._phases(listener)
 

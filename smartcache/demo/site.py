@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -14,9 +12,11 @@ import tomli_w
 
 from ..local import kafka, mlflow, paths, xrootd
 from ..local.ports import require_free
-from ..local.process import Process, line_in
+from ..local.process import Process, line_in, stop_all
 from .plan import CACHES, Plan, Ports, configuration
 
+#: The parts that others send to: they are stopped last, so that nothing that was seen is lost on the way.
+_RECEIVERS = ("kafka", "mlflow")
 #: Called with the name of the part that is being started.
 Progress = Callable[[str], None]
 
@@ -38,23 +38,26 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A second Ctrl-C must not leave half of them running.
-        with _interrupts_ignored():
-            for part in reversed(self._parts):
-                part.stop()
+        # Those who send stop before those who receive.
+        receivers = [part for part in self._parts if part.name in _RECEIVERS]
+        stop_all([part for part in self._parts if part not in receivers], receivers)
 
     def require_ports(self) -> None:
         """Raise PortInUse where another program has one of our ports, naming the part that wants it."""
         for part, port in vars(self.ports).items():
             require_free(port, f"the demo's {part}", f"stop that program, or choose with --port {part}=N or --port-base N")
 
+    def require_access(self) -> None:
+        """Raise ProcessError where the servers' user cannot get at the run folder or the plugin, before anything is started."""
+        xrootd.require_access(self.run, paths.PLUGIN_FILE)
+
     def start(self, progress: Progress) -> None:
         """Start every part; returns when all are ready. ProcessError names the one that did not come up, with its last words."""
         self._write_configuration()
         # MLflow's imports take the longest: the others come up meanwhile.
         progress("MLflow, Kafka")
-        tracking = self._add(mlflow.launch(self.run / "mlflow", self.ports.mlflow))
-        self._add(kafka.start(self.run / "kafka", self.ports.kafka, self.ports.kafka_controller))
+        tracking = mlflow.launch(self.run / "mlflow", self.ports.mlflow, register=self._parts.append)
+        kafka.start(self.run / "kafka", self.ports.kafka, self.ports.kafka_controller, register=self._parts.append)
         progress("Spark stream, collector, endpoint")
         stream = self._launch("stream")
         # Before the caches: it must hear them introduce themselves.
@@ -107,14 +110,14 @@ class Site:
 
     def _start_cache(self, name: str) -> None:
         # One origin for each cache, both serving the same files: an origin's own counters then say what its cache fetched.
-        origin = xrootd.start_origin(
+        xrootd.start_origin(
             self.run / f"origin-{name}",
             self.ports.origin(name),
             data=self.origin_data,
             name=f"origin-{name}",
             report_port=self.ports.summary,
+            register=self._parts.append,
         )
-        self._add(origin.process)
         smart = name == "smart"
         cache = xrootd.start_cache(
             self.run / name,
@@ -126,26 +129,15 @@ class Site:
             plugin_config=self.config_file if smart else None,
             name=name,
             report_port=self.ports.summary,
+            register=self._parts.append,
         )
-        self._add(cache.process)
         self.caches[name] = cache
 
     def _launch(self, name: str) -> Process:
-        return self._add(self.job(name).start())
+        part = self.job(name)
+        # Before it starts: an interrupt in between must find it here.
+        self._parts.append(part)
+        return part.start()
 
     def _wait_ready(self, part: Process) -> None:
         part.wait_ready(line_in(part.log, "ready:"), "ready", self.plan.patience_s)
-
-    def _add(self, part: Process) -> Process:
-        self._parts.append(part)
-        return part
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    kept = {sign: signal.signal(sign, signal.SIG_IGN) for sign in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for sign, handler in kept.items():
-            signal.signal(sign, handler)
