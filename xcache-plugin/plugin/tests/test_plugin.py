@@ -133,7 +133,7 @@ interval_s = 0.2
 
     @property
     def origin_data(self) -> Path:
-        return self.folder.parent / "origin-data"
+        return self.origin.folder.parent / "origin-data"
 
     def decision(self) -> dict:
         return json.loads(self.log.recv(65536))

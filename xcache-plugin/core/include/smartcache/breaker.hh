@@ -3,7 +3,7 @@
 //   closed --failures in a row--> open --open_for passed--> half-open --probe succeeds--> closed
 //                                   ^------------------------ probe fails ----'
 // While it is not closed, Allow is false and an open costs nothing. The probe is not an open's request: a background thread makes it (with
-// patience for a new connection), so no client waits for a server that is probably still dead.
+// patience for a new connection, then without any on a warm one), so no client waits for a server that is probably still dead or too slow.
 // Thread-safe. Times are passed in, so that tests need no clock.
 #pragma once
 
