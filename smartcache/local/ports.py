@@ -37,7 +37,7 @@ def listens(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(timeout_s)
         # A connection to a port from which Linux dials out may, by chance, be to itself.
-        return probe.connect_ex((host, port)) == 0 and probe.getsockname() != probe.getpeername()
+        return probe.connect_ex((host, port)) == 0 and probe.getsockname()[1] != port
 
 
 def require_free(port: int, user: str, how_to_change: str) -> None:

@@ -5,6 +5,7 @@ import os
 import pwd
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -72,6 +73,20 @@ def test_a_connection_to_itself_is_nobody_listening(monkeypatch):
     with FromThatPort() as probe:
         assert probe.connect_ex((ports.LOOPBACK, port)) == 0
     assert not ports.listens(ports.free_ports(1)[0])
+
+
+def test_who_hangs_up_at_once_listens(monkeypatch):
+    class HungUp(socket.socket):
+        def connect_ex(self, address):
+            status = super().connect_ex(address)
+            peer, _ = server.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+            peer.close()
+            return status
+
+    with socket.create_server((ports.LOOPBACK, 0)) as server:
+        monkeypatch.setattr(socket, "socket", HungUp)
+        assert ports.listens(server.getsockname()[1])
 
 
 @pytest.mark.parametrize(("kind", "name"), [(socket.SOCK_STREAM, "TCP"), (socket.SOCK_DGRAM, "UDP")])
