@@ -88,7 +88,7 @@ def quick(seed: int, learn_s: float | None = None, decide_s: float | None = None
 
     Re-runs come so soon that the plain cache still has the files: the smart cache can win by what it does not write, not by what it keeps.
     """
-    learn_s, decide_s = learn_s or 75.0, decide_s or 90.0
+    learn_s, decide_s = learn_s or 75.0, decide_s or 80.0
     return Plan(
         name="quick",
         learn_s=learn_s,

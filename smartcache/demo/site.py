@@ -12,7 +12,7 @@ import tomli_w
 
 from ..local import kafka, mlflow, paths, xrootd
 from ..local.ports import require_free
-from ..local.process import Process, line_in, stop_all
+from ..local.process import Process, interrupts_ignored, line_in, stop_all
 from .plan import CACHES, Plan, Ports, configuration
 
 #: The parts that others send to: they are stopped last, so that nothing that was seen is lost on the way.
@@ -40,7 +40,8 @@ class Site:
     def __exit__(self, *_: object) -> None:
         # Those who send stop before those who receive.
         receivers = [part for part in self._parts if part.name in _RECEIVERS]
-        stop_all([part for part in self._parts if part not in receivers], receivers)
+        with interrupts_ignored():
+            stop_all([part for part in self._parts if part not in receivers], receivers)
 
     def require_ports(self) -> None:
         """Raise PortInUse where another program has one of our ports, naming the part that wants it."""
@@ -49,7 +50,7 @@ class Site:
 
     def require_access(self) -> None:
         """Raise ProcessError where the servers' user cannot get at the run folder or the plugin, before anything is started."""
-        xrootd.require_access(self.run, paths.PLUGIN_FILE)
+        xrootd.require_access(self.run, paths.PLUGIN_FILE, paths.ROOT)
 
     def start(self, progress: Progress) -> None:
         """Start every part; returns when all are ready. ProcessError names the one that did not come up, with its last words."""
