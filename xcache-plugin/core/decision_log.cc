@@ -165,7 +165,7 @@ void DecisionLog::Connect() {
 
 void DecisionLog::Send(const DecisionRecord& record) {
   if (config_.port == 0) return;
-  const int socket = socket_.load(std::memory_order_relaxed);
+  const int socket = socket_.load(std::memory_order_acquire);
   if (socket < 0) {
     counters_->LogDropped();
     return;
