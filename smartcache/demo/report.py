@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,9 @@ def remarks(measured: dict[str, Any]) -> list[str]:
         f"smart {removed['smart']}, of which the plugin counts {measured['evicted_files']} as evicted by it."
     )
     opens, table = measured["client_opens"], measured["access_rows"]
-    same = "as many as" if opens == table else "NOT as many as"
-    said.append(f"The access table has {table} rows, {same} the clients made successful opens {opens}.")
+    same = "as many as the clients made" if opens == table else "NOT as many as the clients made"
+    counts = ", ".join(f"{table.get(cache, 0)} of {opens.get(cache, 0)} at the {cache} cache" for cache in CACHES)
+    said.append(f"The access table has a row for {counts}: {same} successful opens.")
     model = measured["model"]
     if model.get("promoted"):
         said.append(f"Model {model['name']}: admits where P(opened again) >= {model['thresholds']['admit']:.3f}.")
@@ -133,7 +135,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1d2733; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: right; }
-th:first-child, td:first-child, td.how { text-align: left; } td.how { color: #5b6775; font-size: .85rem; }
+th:first-child, td:first-child, th.how, td.how { text-align: left; } td.how { color: #5b6775; font-size: .85rem; }
 img { width: 100%; height: auto; } .note { background: #fff4d6; padding: .5rem .8rem; white-space: pre-wrap; }
 footer { color: #5b6775; font-size: .85rem; margin-top: 2rem; }
 """
@@ -169,11 +171,10 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
 
 
 def _table(head: tuple[str, ...], lines: list[Any]) -> str:
-    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(_cell(index, cell) for index, cell in enumerate(line))}</tr>" for line in lines)
-    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(_row("td", line) for line in lines)
+    return f"<table><thead>{_row('th', head)}</thead><tbody>{body}</tbody></table>"
 
 
-def _cell(index: int, cell: object) -> str:
-    kind = " class=how" if index == 4 else ""
-    return f"<td{kind}>{html.escape(str(cell))}</td>"
+def _row(tag: str, cells: Iterable[object]) -> str:
+    parts = [f"<{tag}{' class=how' if index == 4 else ''}>{html.escape(str(cell))}</{tag}>" for index, cell in enumerate(cells)]
+    return f"<tr>{''.join(parts)}</tr>"
