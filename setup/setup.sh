@@ -77,6 +77,13 @@ plugin() {
 
 endpoint() { inference/server/build.sh .venv/bin/python "$build/bin/smartcache-endpoint"; }
 
+# A root that was made in a private folder (by debootstrap, for a chroot) may be closed to all users but root: no server with a user of its own
+# could start there.
+if [ "$(id -u)" -eq 0 ] && [ $((8#$(stat -c %a /) & 1)) -eq 0 ]; then
+  echo "set-up: / may be entered by root only (mode $(stat -c %a /)), and XRootD's user has to: giving it Debian's own mode, 755"
+  chmod 755 /
+fi
+
 network='is the package registry reachable? then run `make setup` again: it goes on where it stopped'
 packages=(setup/apt-packages.txt)
 [ "${1:-}" != lint ] || packages+=(setup/apt-packages-lint.txt)

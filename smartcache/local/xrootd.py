@@ -146,7 +146,10 @@ def require_access(*needed: Path) -> None:
     test = 'for path; do if [ -d "$path" ]; then [ -x "$path" ]; else [ -r "$path" ]; fi || { printf %s "$path"; exit 1; }; done'
     account = _account()
     argv = ["/bin/sh", "-c", test, "sh", *map(str, steps)]
-    found = subprocess.run(argv, stdout=subprocess.PIPE, text=True, user=account.pw_uid, group=account.pw_gid, extra_groups=[], cwd="/")
+    try:
+        found = subprocess.run(argv, stdout=subprocess.PIPE, text=True, user=account.pw_uid, group=account.pw_gid, extra_groups=[], cwd="/")
+    except PermissionError as error:  # not even that: / itself is closed
+        raise ProcessError(_refusal(Path("/"))) from error
     if found.returncode:
         raise ProcessError(_refusal(Path(found.stdout)))
 
