@@ -168,12 +168,12 @@ def test_promote_and_roll_back(registered, synthetic):
 
 
 def test_a_failed_gate_leaves_the_champion(registered):
-    from smartcache.inference.cli import register
+    from smartcache.inference.cli import REFUSED, register
 
     registry = Registry(registered.uri, "reuse")
     registry.move("champion", 1)
     code, output = run(register, "promote", "2", "--schema-hash", "f" * 16, "--config", str(registered.config))
-    assert code == 1
+    assert code == REFUSED
     assert "not promoted" in output
     assert registry.champion().number == 1
     assert registry.get(2).tags["smartcache.gates"] == "failed"
