@@ -127,6 +127,8 @@ def start_cache(
         lines.append(f"pfc.decisionlib {plugin} {plugin_config or ''}".rstrip())
     if monitoring is not None:
         lines += [
+            # XRootD 5.5.3's f-stream counts no bytes of asynchronous reads, which large reads become.
+            "xrootd.async off",
             f"xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr {LOOPBACK}:{monitoring.gstream_port}",
             f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s lfn ops xfr 1 ident 5s "
             f"dest fstat info user {LOOPBACK}:{monitoring.fstream_port}",
