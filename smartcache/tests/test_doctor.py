@@ -106,7 +106,9 @@ def test_the_doctor_says_how_to_mend(monkeypatch):
 
 
 def make(*arguments, **more):
-    return subprocess.run(["make", "-f", paths.ROOT / "Makefile", *arguments], capture_output=True, text=True, timeout=30, **more)
+    # Under `make test` it would also say which folder it is in.
+    argv = ["make", "--no-print-directory", "-f", paths.ROOT / "Makefile", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, **more)
 
 
 def test_make_doctor_before_set_up_says_what_to_do(tmp_path):
