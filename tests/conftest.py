@@ -61,9 +61,10 @@ class RunningDemo:
         return self.process.returncode
 
     def left_over(self) -> list[str]:
-        """Processes that it started and that are still there."""
+        """Processes that it started and that are still there; what has been killed gets a moment to be gone."""
+        _, alive = psutil.wait_procs(self.seen, timeout=5)
         left = []
-        for process in self.seen:
+        for process in alive:
             try:
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     left.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")

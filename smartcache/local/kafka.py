@@ -32,8 +32,15 @@ def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 6
     return broker.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
 
 
+def cluster_id() -> str:
+    """A random id for a cluster, as Kafka writes them. None begins with a dash: the tool that takes it would read an option."""
+    while (drawn := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return drawn
+
+
 def _format_storage(java: list[str], properties: Path) -> None:
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = cluster_id()
     argv = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     try:
         subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)

@@ -498,3 +498,8 @@ def test_a_missing_module_names_the_way_out():
     assert paths.require_module("json").loads("1") == 1
     with pytest.raises(paths.MissingPart, match=r"no_such_module is missing .*make setup"):
         paths.require_module("no_such_module")
+
+
+def test_a_cluster_id_is_never_taken_for_an_option():
+    """One in 64 random ids begins with a dash."""
+    assert not [drawn for drawn in (kafka.cluster_id() for _ in range(2000)) if drawn.startswith("-") or len(drawn) != 22]
