@@ -7,10 +7,10 @@ PYTEST := .venv/bin/pytest
 GO := $(CURDIR)/.venv/bin/go
 GOFMT = "$$('$(GO)' env GOROOT)/bin/gofmt"
 
-.PHONY: help setup demo test test-core test-endpoint test-python lint format doctor clean
+.PHONY: help setup demo bench evaluate test test-core test-endpoint test-python test-sanitize test-xrootd6 fuzz deb lint format doctor clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: ## install and build whatever is missing (seconds if nothing is)
 	@setup/setup.sh
@@ -29,6 +29,37 @@ test-endpoint: setup ## the serving endpoint's Go tests
 
 test-python: setup ## Python tests, the end-to-end one included; ARGS= for pytest
 	$(PYTEST) $(ARGS)
+
+# What is not part of `make test`, since each builds core and plugin once more.
+test-sanitize: setup ## the core under AddressSanitizer + UBSan and ThreadSanitizer, and the plugin in a real xrootd under UBSan
+	xcache-plugin/sanitize.sh
+
+test-xrootd6: setup ## the plugin's tests with a current XRootD, built from source the first time; ARGS= for pytest
+	@setup/setup.sh xrootd6
+	nice setup/xrootd6.sh
+	cmake -S xcache-plugin -B build/plugin-xrootd6 -G Ninja -DCMAKE_BUILD_TYPE=Release -DSMARTCACHE_TESTS=OFF \
+	    -DXRootD_DIR='$(CURDIR)/build/xrootd6/lib/cmake/XRootD'
+	cmake --build build/plugin-xrootd6
+	SMARTCACHE_XROOTD='$(CURDIR)/build/xrootd6' SMARTCACHE_PLUGIN='$(CURDIR)/build/plugin-xrootd6/libXrdPfcSmartCache.so' \
+	    $(PYTEST) xcache-plugin/plugin/tests $(ARGS)
+
+fuzz: setup ## libFuzzer on every parser of the plugin; SECONDS=30 each
+	@setup/setup.sh fuzz
+	cmake -S xcache-plugin -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 -DSMARTCACHE_FUZZ=ON \
+	    -DSMARTCACHE_PLUGIN=OFF -DSMARTCACHE_TESTS=OFF -DSMARTCACHE_SANITIZE=address,undefined
+	cmake --build build/fuzz
+	SECONDS_EACH=$(if $(filter command,$(firstword $(origin SECONDS))),$(SECONDS),30) ctest --test-dir build/fuzz --output-on-failure --no-tests=error
+
+deb: setup ## the plugin as a Debian package, in build/deb/
+	@setup/setup.sh deb
+	cpack -G DEB --config build/plugin/CPackConfig.cmake -B build/deb
+
+bench: setup ## measure what a decision costs, what the endpoint serves, what collector and Spark can take (an hour; leave the machine alone meanwhile); ARGS= as in `smartcache bench --help`
+	@$(SMARTCACHE) bench $(ARGS)
+
+evaluate: setup ## every policy on every Parquet trace of a folder: TRACES=DIR OUT=DIR; ARGS= as in `smartcache evaluate-policies --help`
+	@test -n '$(TRACES)' -a -n '$(OUT)' || { echo 'say which: make evaluate TRACES=DIR OUT=DIR'; exit 2; }
+	@$(SMARTCACHE) evaluate-policies '$(TRACES)' --output '$(OUT)' $(ARGS)
 
 lint: ## formatting, linters and type checker, for every language
 	@setup/setup.sh lint

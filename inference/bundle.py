@@ -7,20 +7,27 @@ The network in ``weights.json`` is evaluated as
 
     x_0 = (x - mean) / scale        x_{i+1} = activation_i(x_i · kernel_i + bias_i)
 
-with ``kernel`` as [inputs][outputs]. :meth:`Network.__call__` is that formula in NumPy: the check of every other implementation.
+with ``kernel`` as [inputs][outputs]. The decision core reads and evaluates it (``smartcache._core.EmbeddedModel``), here as in the plugin:
+what passes here is what a cache takes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from . import card
+
+if TYPE_CHECKING:
+    from smartcache._core import EmbeddedModel
 
 Floats = npt.NDArray[np.float32]
 
@@ -120,23 +127,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """``weights.json``."""
+    """``weights.json``, to be written."""
 
     mean: Floats
     scale: Floats
     layers: tuple[Layer, ...]
-
-    def __call__(self, inputs: Floats) -> Floats:
-        """[N, F] features to [N, B] probabilities, in float32 as the served graph does."""
-        value = (inputs - self.mean) / self.scale
-        for layer in self.layers:
-            value = value @ layer.kernel + layer.bias
-            if layer.activation == "relu":
-                value = np.maximum(value, np.float32(0))
-            else:
-                value = np.exp(value - value.max(axis=1, keepdims=True))
-                value = value / value.sum(axis=1, keepdims=True)
-        return np.asarray(value, dtype=np.float32)
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``weights.json`` holds."""
@@ -150,13 +145,13 @@ class Bundle:
 
     folder: Path
     info: Info
-    network: Network
+    embedded: EmbeddedModel
     golden_inputs: Floats
     golden_outputs: Floats
 
     def golden_difference(self) -> float:
         """The largest difference between the golden outputs and those of ``weights.json``."""
-        return max_difference(self.network(self.golden_inputs), self.golden_outputs)
+        return max_difference(self.embedded.predict(self.golden_inputs), self.golden_outputs)
 
 
 def max_difference(a: Floats, b: Floats) -> float:
@@ -174,12 +169,12 @@ def read(folder: Path) -> Bundle:
                 f"{folder / name}: is missing; a bundle is complete or useless, get it again from the registry or export it again"
             )
     info = read_info(folder)
-    network = _network(folder / WEIGHTS, info)
+    embedded = _embedded(folder, info)
     golden = _json(folder / GOLDEN)
     bundle = Bundle(
         folder,
         info,
-        network,
+        embedded,
         _array(folder / GOLDEN, "inputs", golden.get("inputs"), (None, info.inputs)),
         _array(folder / GOLDEN, "outputs", golden.get("outputs"), (None, info.outputs)),
     )
@@ -188,6 +183,10 @@ def read(folder: Path) -> Bundle:
         raise BundleError(
             f"{folder / GOLDEN}: must have as many outputs as inputs, at least one, not {len(bundle.golden_outputs)} and {rows}"
         )
+    try:
+        card.check(folder, info)
+    except card.CardError as error:
+        raise BundleError(f"{folder / card.FILE}: {error}; get the bundle again from the registry or export it again") from error
     params = _json(folder / PARAMS)
     for key, expected in params_json(info).items():
         if key != "timestamp" and params.get(key) != expected:
@@ -212,11 +211,33 @@ def write_parts(folder: Path, info: Info, network: Network, inputs: Floats, outp
     _write_json(folder / GOLDEN, {"inputs": inputs.tolist(), "outputs": outputs.tolist()})
 
 
+def read_network(folder: Path) -> Network:
+    """The network in ``weights.json`` of a bundle that :func:`read` has taken."""
+    content = _json(folder / WEIGHTS)
+    layers = tuple(
+        Layer(np.asarray(each["kernel"], np.float32), np.asarray(each["bias"], np.float32), str(each["activation"]))
+        for each in content["layers"]
+    )
+    scaling = content["normalization"]
+    return Network(np.asarray(scaling["mean"], np.float32), np.asarray(scaling["scale"], np.float32), layers)
+
+
+def weights_digest(network: Network) -> str:
+    """SHA-256 of a network: two have the same where each number is the same to the bit."""
+    digest = hashlib.sha256()
+    arrays = [network.mean, network.scale, *(array for layer in network.layers for array in (layer.kernel, layer.bias))]
+    digest.update(json.dumps([[layer.activation for layer in network.layers], [list(array.shape) for array in arrays]]).encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+    return digest.hexdigest()
+
+
 def write_info(folder: Path, info: Info) -> None:
-    """Write ``bundle.json``, and ``params.json`` and the labels that follow from it."""
+    """Write ``bundle.json``, and what follows from it: ``params.json``, the labels and the model card."""
     _write_json(folder / INFO, info.model_dump(by_alias=True), indent=2)
     _write_json(folder / PARAMS, params_json(info), indent=2)
     (folder / LABELS).write_text("".join(f"{label}\n" for label in info.labels))
+    (folder / card.FILE).write_text(card.render(info))
 
 
 def params_json(info: Info) -> dict[str, Any]:
@@ -241,28 +262,21 @@ def copy_named(bundle: Bundle, folder: Path, name: str) -> Bundle:
     return read(folder)
 
 
-def _network(path: Path, info: Info) -> Network:
-    content = _json(path)
-    layers: list[Layer] = []
-    width = info.inputs
-    listed = content.get("layers")
-    if not isinstance(listed, list) or not listed:
-        raise BundleError(f"{path}: layers must be a list of at least one layer; export it again")
-    for number, each in enumerate(listed):
-        where, last = f"layers[{number}]", number == len(listed) - 1
-        kernel = _array(path, f"{where}.kernel", each.get("kernel"), (width, info.outputs if last else None))
-        bias = _array(path, f"{where}.bias", each.get("bias"), (kernel.shape[1],))
-        activation = "softmax" if last else "relu"
-        if each.get("activation") != activation:
-            raise BundleError(f"{path}: {where}.activation must be {activation}, not {each.get('activation')!r}; export it again")
-        layers.append(Layer(kernel, bias, activation))
-        width = kernel.shape[1]
-    normalization = content.get("normalization", {})
-    mean = _array(path, "normalization.mean", normalization.get("mean"), (info.inputs,))
-    scale = _array(path, "normalization.scale", normalization.get("scale"), (info.inputs,))
-    if not (scale > 0).all():
-        raise BundleError(f"{path}: normalization.scale must be positive, the least is {scale.min()}; export it again")
-    return Network(mean, scale, tuple(layers))
+def _embedded(folder: Path, info: Info) -> EmbeddedModel:
+    try:
+        from smartcache._core import EmbeddedModel
+    except ImportError as error:
+        raise BundleError(f"{folder / WEIGHTS}: the C++ core is not installed here ({error}); install smartcache's wheel") from error
+    try:
+        embedded = EmbeddedModel(str(folder))
+    except ValueError as error:
+        raise BundleError(f"{error}; export it again") from error
+    if (embedded.inputs, embedded.outputs) != (info.inputs, info.outputs):
+        raise BundleError(
+            f"{folder / WEIGHTS}: must take {info.inputs} features and give {info.outputs} outputs, as {INFO} has it, "
+            f"not {embedded.inputs} and {embedded.outputs}; export it again"
+        )
+    return embedded
 
 
 def _array(path: Path, field: str, value: Any, shape: tuple[int | None, ...]) -> Floats:

@@ -1,8 +1,7 @@
-"""``smartcache promote | rollback | watch | endpoint``."""
+"""``smartcache promote | rollback | watch | status | compare | endpoint``."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ import typer
 if TYPE_CHECKING:
     from smartcache.config import Config
 
-    from .promote import Promotion
     from .registry import Registry
+    from .serving import Endpoint
 
 FAILED = 1
 #: The gates said no: nothing is broken, and nothing was moved.
@@ -24,6 +23,10 @@ REFUSED = 3
 WRONG_USAGE = 2
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", envvar="SMARTCACHE_CONFIG", help="Configuration file.")]
+EndpointOption = Annotated[
+    list[str] | None,
+    typer.Option("--endpoint", help="URL of an endpoint, repeatable; default: [promote] endpoints, else that of [model]."),
+]
 SchemaHash = Annotated[str, typer.Option(help="Hash of the feature schema that is served; default: what the core computes here.")]
 
 
@@ -32,6 +35,8 @@ def register(app: typer.Typer) -> None:
     app.command("promote")(promote)
     app.command("rollback")(rollback)
     app.command("watch")(watch)
+    app.command("status")(status)
+    app.command("compare")(compare)
     app.command("endpoint")(endpoint)
 
 
@@ -41,20 +46,38 @@ def promote(
     force: Annotated[
         str | None, typer.Option(metavar="REASON", help="Promote in spite of failed gates; the reason is kept with the version.")
     ] = None,
+    endpoint: EndpointOption = None,
     schema_hash: SchemaHash = "",
     config: ConfigOption = None,
 ) -> None:
-    """Ask the gates about a version and, if all pass, make it the champion. Exit status 3 where they refuse it: then nothing is moved."""
+    """Ask the gates about a version and, if all pass, make it the champion. Exit status 3 where they refuse it: then nothing is moved.
+
+    The bundle; a replay of the latest opens of the access table, against the champion and LRU ([gates] replay_days 0: none); and, at each
+    endpoint that can be reached from here, its golden rows and how long they take. What was measured is shown, and kept in MLflow: as tags
+    of the version, and as the artifact gates/promote.md of its run.
+    """
+    from smartcache.terminal import counter
+
     from . import promote as promotion
+    from . import show
     from .gates import expected_schema_hash
+    from .rollout import Fleet
 
     if force is not None and not force.strip():
         raise typer.BadParameter("--force needs a reason that is not empty")
-    with _errors():
+    with _errors(), ExitStack() as stack:
         settings = _load(config)
-        expected = schema_hash or expected_schema_hash(settings)
-        done = promotion.promote(_registry(settings), settings.gates, expected, version, dry_run=dry_run, force=force)
-    _show(done, dry_run=dry_run, model=settings.mlflow.model)
+        done = promotion.promote(
+            _registry(settings),
+            settings,
+            schema_hash or expected_schema_hash(settings),
+            version,
+            fleet=Fleet(_endpoints(settings, endpoint, stack), wait_s=0),
+            dry_run=dry_run,
+            force=force,
+            progress=show.replaying(stack.enter_context(counter("opens"))),
+        )
+    show.promotion(done, dry_run=dry_run, model=settings.mlflow.model)
     if not done.passed and not done.moved and not (dry_run and force):
         raise typer.Exit(REFUSED)
 
@@ -69,36 +92,117 @@ def rollback(config: ConfigOption = None) -> None:
 
 
 def watch(
-    endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint to upload to, repeatable; default: [model] endpoint_url.")] = None,
+    endpoint: EndpointOption = None,
     schema_hash: SchemaHash = "",
     config: ConfigOption = None,
 ) -> None:
-    """Follow the champion: install each promoted version on this host and at the endpoint."""
-    from smartcache.config import ConfigError
+    """Follow the champion: each promoted version is installed, tried and made live at all endpoints and on this host, or nowhere.
 
+    An endpoint that is away is waited for [promote] wait_s, then left behind; it gets the version when it returns. `smartcache status`
+    shows what serves where.
+    """
+    from smartcache.config import ConfigError
+    from smartcache.terminal import Stopper
+
+    from . import webhook
     from .gates import expected_schema_hash
     from .install import BundleDir
-    from .serving import Endpoint, read_token
+    from .rollout import Fleet
     from .watch import Watch
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    wake = threading.Event()
     with _errors(), ExitStack() as stack:
+        stop = stack.enter_context(Stopper(wake)).event
         settings = _load(config)
         if not settings.model.bundle_dir:
             raise ConfigError("[model] bundle_dir is empty: set it to the folder that the plugin reads bundles from")
-        urls = endpoint or ([settings.model.endpoint_url] if settings.model.endpoint_url else [])
-        token = read_token(settings.endpoint.admin_token_file)
-        endpoints = [stack.enter_context(Endpoint(url, token, ca_file=settings.model.ca_file)) for url in urls]
+        registry = _registry(settings)
+        if settings.watch.webhook_port:
+            secret = webhook.read_secret(settings.watch.webhook_secret_file)
+            stack.enter_context(webhook.listen(settings.watch, secret, wake))
+            if settings.watch.webhook_url and (trouble := webhook.register(registry, settings.watch.webhook_url, secret)):
+                print(trouble, flush=True)
         Watch(
-            _registry(settings),
+            registry,
             BundleDir(Path(settings.model.bundle_dir), settings.mlflow.model),
-            endpoints,
-            settings.gates,
+            Fleet(_endpoints(settings, endpoint, stack), settings.promote.wait_s),
+            settings,
             schema_hash or expected_schema_hash(settings),
             say=lambda line: print(line, flush=True),
-        ).run(stop, settings.watch.poll_s)
+        ).run(stop, settings.watch.poll_s, wake)
+
+
+def status(
+    endpoint: EndpointOption = None,
+    bundle_dir: Annotated[
+        list[Path] | None, typer.Option(help="Folder that a plugin reads bundles from, repeatable; default: [model] bundle_dir.")
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option(help="Where a challenger is tried: both versions' figures, as `smartcache compare` has them.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show what serves where, since when, with what figures, and what is pending. Exit status 0 where all serve the champion, else 1.
+
+    Asks MLflow, each bundle folder and each endpoint (its golden rows too, where the champion's bundle is on this disk); changes nothing.
+    Where a challenger is tried beside the champion: which version, since when, for which share of the files or as a shadow, and, from the
+    last [challenger] compare_days of the access table, what came of the answers of both.
+    """
+    import json
+
+    from . import compare as comparison
+    from . import show
+    from . import status as statuses
+    from .install import BundleDir
+
+    with _errors(), ExitStack() as stack:
+        settings = _load(config)
+        folders = bundle_dir or ([Path(settings.model.bundle_dir)] if settings.model.bundle_dir else [])
+        found = statuses.gather(
+            _registry(settings),
+            [BundleDir(folder, settings.mlflow.model) for folder in folders],
+            _endpoints(settings, endpoint, stack),
+            (lambda challenger: comparison.of(settings, challenger)) if figures else None,
+        )
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        show.status(found)
+    if not found.all_serve_champion:
+        raise typer.Exit(FAILED)
+
+
+def compare(
+    days: Annotated[float | None, typer.Option(min=0.001, help="How far back; default: [challenger] compare_days.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Champion and challenger side by side, by what they answered and what came of it: from the access table.
+
+    [challenger] canary_share lets the challenger decide for a share of the files, shadow asks it besides. An answer is judged by whether
+    the file was opened again within [training] horizon_s.
+    """
+    import json
+
+    from . import compare as comparison
+    from . import show
+    from .registry import CHALLENGER, RegistryError
+
+    with _errors():
+        settings = _load(config)
+        registry = _registry(settings)
+        challenger = ""
+        try:
+            if (version := registry.alias(CHALLENGER)) is not None:
+                challenger = registry.name_of(version.number)
+        except RegistryError as error:  # only the role's name is lost
+            print(error, file=sys.stderr)
+        found = comparison.of(settings, challenger, days)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        show.comparison(found)
 
 
 def endpoint(config: ConfigOption = None) -> None:
@@ -115,6 +219,15 @@ def _load(config: Path | None) -> Config:
     return load(config)
 
 
+def _endpoints(settings: Config, urls: list[str] | None, stack: ExitStack) -> list[Endpoint]:
+    """Those that are named on the command line, else in [promote], else the one in [model]; closed with ``stack``."""
+    from .serving import Endpoint, read_token
+
+    urls = urls or settings.promote.endpoints or ([settings.model.endpoint_url] if settings.model.endpoint_url else [])
+    token = read_token(settings.endpoint.admin_token_file)
+    return [stack.enter_context(Endpoint(url, token, ca_file=settings.model.ca_file)) for url in urls]
+
+
 def _registry(settings: Config) -> Registry:
     from .registry import Registry
 
@@ -128,41 +241,21 @@ def _errors() -> Iterator[None]:
     from smartcache.local.paths import MissingPart
 
     from .bundle import BundleError
+    from .compare import CompareError
     from .gates import GateError
     from .install import InstallError
     from .registry import RegistryError
     from .serving import ServingError
+    from .webhook import WebhookError
 
     try:
         yield
     except ConfigError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(WRONG_USAGE) from error
-    except (BundleError, GateError, InstallError, MissingPart, RegistryError, ServingError) as error:
+    except (BundleError, CompareError, GateError, InstallError, MissingPart, RegistryError, ServingError, WebhookError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(FAILED) from error
-
-
-def _show(done: Promotion, *, dry_run: bool, model: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{model} version {done.version.number}")
-    for column in ("gate", "value", "rule", ""):
-        table.add_column(column)
-    for gate in done.gates:
-        table.add_row(gate.name, gate.value, gate.rule, "[green]passed[/]" if gate.passed else "[red]failed[/]")
-    console = Console()
-    console.print(table)
-    was = f" (was {done.previous})" if done.previous is not None else ""
-    if done.moved:
-        console.print(f"champion: version {done.version.number}{was}" + ("" if done.passed else ", forced"))
-    elif dry_run:
-        console.print("dry run: nothing was written")
-    elif done.passed:
-        console.print(f"version {done.version.number} is the champion already")
-    else:
-        console.print("[red]not promoted[/]: nothing was moved")
 
 
 def main() -> None:

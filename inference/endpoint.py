@@ -25,12 +25,18 @@ def arguments(settings: Settings) -> list[str]:
         "port": settings.port,
         "model-dir": settings.model_dir,
         "admin-token-file": settings.admin_token_file,
+        "predict-token-file": settings.predict_token_file,
+        "tls-cert-file": settings.tls_cert_file,
+        "tls-key-file": settings.tls_key_file,
+        "client-ca-file": settings.client_ca_file,
         "max-body-bytes": settings.max_body_bytes,
         "max-upload-bytes": settings.max_upload_bytes,
+        "batch-rows": settings.batch_rows,
+        "batch-wait": _duration(settings.batch_wait_s),
         "request-timeout": _duration(settings.request_timeout_s),
         "shutdown-grace": _duration(settings.shutdown_grace_s),
     }
-    return [f"-{name}={value}" for name, value in flags.items() if value != ""]
+    return [f"-{name}={value}" for name, value in flags.items()]
 
 
 def become(settings: Settings) -> NoReturn:

@@ -1,7 +1,7 @@
 """A Keras model becomes a bundle (contract 5), or is refused.
 
 The SavedModel has exactly the node names that an unmodified TFaaS server has compiled in; what Keras says, what the written SavedModel says
-once loaded again, and what ``weights.json`` says must agree, or nothing is left on disk.
+once loaded again, and what the decision core makes of ``weights.json`` must agree, or nothing is left on disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ExportError(Exception):
 
 
 def export(model: Any, folder: Path, info: Info, inputs: Floats, tolerance: float) -> Bundle:
-    """Write ``model`` (a ``keras.Model`` of Normalization and Dense layers) as a bundle to ``folder``, which must not exist.
+    """Write ``model`` (a ``keras.Model`` of Normalization, Dense and Dropout layers) as a bundle to ``folder``, which must not exist.
 
     ``inputs`` [N, F] become the golden rows. Raises :class:`ExportError` where the outputs differ by more than ``tolerance`` anywhere; then
     there is no folder.
@@ -56,7 +56,7 @@ def check_parity(folder: Path, outputs: Floats, tolerance: float) -> float:
     for what, ours in (
         ("golden.json", bundle.golden_outputs),
         ("the SavedModel", saved_model_outputs(folder, bundle.golden_inputs)),
-        ("weights.json", bundle.network(bundle.golden_inputs)),
+        ("weights.json", bundle.embedded.predict(bundle.golden_inputs)),
     ):
         difference = max_difference(ours, outputs)
         if not difference <= tolerance:
@@ -99,14 +99,14 @@ def saved_model_outputs(folder: Path, inputs: Floats) -> Floats:
 
 
 def network_of(model: Any) -> Network:
-    """The weights of a Keras model of one Normalization and then Dense layers."""
+    """The weights of a Keras model of one Normalization and then Dense layers, with or without Dropout between them."""
     import keras
 
     layers: list[Layer] = []
     mean = scale = None
     for layer in model.layers:
-        if isinstance(layer, keras.layers.InputLayer):
-            continue
+        if isinstance(layer, keras.layers.InputLayer | keras.layers.Dropout):
+            continue  # neither computes anything when a model answers
         if isinstance(layer, keras.layers.Normalization) and not layers and mean is None:
             mean = np.asarray(layer.mean, dtype=np.float32).reshape(-1)
             scale = np.sqrt(np.asarray(layer.variance, dtype=np.float32)).reshape(-1)
@@ -114,7 +114,9 @@ def network_of(model: Any) -> Network:
             kernel, bias = (np.asarray(each, dtype=np.float32) for each in layer.get_weights())
             layers.append(Layer(kernel, bias, str(layer.activation.__name__)))
         else:
-            raise ExportError(f"layer {layer.name} must be Dense, or Normalization in the first place, not {type(layer).__name__}")
+            raise ExportError(
+                f"layer {layer.name} must be Dense or Dropout, or Normalization in the first place, not {type(layer).__name__}"
+            )
     if mean is None or scale is None:
         raise ExportError("the first layer must be Normalization, so that what is served takes features as the core computes them")
     return Network(mean, scale, tuple(layers))

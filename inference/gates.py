@@ -1,13 +1,14 @@
 """What a version must pass before it may be live. A gate answers with its value and its rule, not with a bare yes or no.
 
-All of it is judged from the bundle alone, so that promotion and ``smartcache watch`` judge alike, without TensorFlow. That the SavedModel
-says what the golden rows say was checked at export, and is checked again through the endpoint before a version goes live.
+Here is what is judged from the bundle alone, without TensorFlow; :mod:`.replay` and :mod:`.latency` have the gates that need the access
+table and an endpoint. That the SavedModel says what the golden rows say was checked at export, and is checked again through the endpoint
+before a version goes live.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -93,6 +94,12 @@ def tags(gates: Sequence[Gate], forced: str | None = None) -> dict[str, str]:
     return {TAG_GATE + gate.name: str(gate)[:1000] for gate in gates} | {TAG: summary}
 
 
+def forced(tags: Mapping[str, str]) -> str | None:
+    """The reason for which a version was let pass, by its tags; None where it was not."""
+    summary = tags.get(TAG, "")
+    return summary.removeprefix(FORCED) if summary.startswith(FORCED) else None
+
+
 def expected_schema_hash(config: Config) -> str:
     """The hash of the features that the core computes under ``config``. Raises :class:`GateError` where there is no core here."""
     try:
@@ -108,10 +115,10 @@ def expected_schema_hash(config: Config) -> str:
 def _distribution(bundle: Bundle, tolerance: float) -> Gate:
     """Outputs are a distribution, also far from the data: no feature in the normal range of float32 makes a NaN."""
     rng = np.random.default_rng(0)
-    wild = rng.standard_normal((64, bundle.info.inputs)).astype(np.float32) * np.float32(1e3) * bundle.network.scale + bundle.network.mean
+    wild = rng.standard_normal((64, bundle.info.inputs)).astype(np.float32) * np.float32(1e3) * bundle.embedded.scale + bundle.embedded.mean
     rule = f"finite, sums to 1 within {tolerance:g}, on the golden rows and 1000 standard deviations out"
     worst = 0.0
-    for outputs in (bundle.golden_outputs, bundle.network(bundle.golden_inputs), bundle.network(wild)):
+    for outputs in (bundle.golden_outputs, bundle.embedded.predict(bundle.golden_inputs), bundle.embedded.predict(wild)):
         if not np.isfinite(outputs).all() or (outputs < 0).any():
             return Gate("outputs", "not finite or negative", rule, False)
         worst = max(worst, float(np.abs(outputs.sum(axis=1, dtype=np.float64) - 1.0).max()))

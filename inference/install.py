@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,12 +18,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from . import bundle as bundles
 from .bundle import Bundle, BundleError
 
 CURRENT: Final = "current"
+#: What the writer knows of the endpoints, for `smartcache status`.
+STATE: Final = ".state.json"
+#: What the writer has uploaded to the endpoints, for itself after a restart.
+UPLOADS: Final = ".uploads.json"
 _INCOMING: Final = ".incoming-"
 _LOCK: Final = ".lock"
 
@@ -34,7 +40,7 @@ class BundleDir:
     """The folder ``[model] bundle_dir`` of the versions of one model, ``MODEL_vN``."""
 
     def __init__(self, folder: Path, model: str) -> None:
-        self.folder = folder
+        self.folder, self.model = folder, model
         self._name = re.compile(re.escape(model) + r"_v([0-9]+)")
 
     @contextmanager
@@ -55,7 +61,10 @@ class BundleDir:
                     f"[model] bundle_dir {self.folder}: another `smartcache watch` writes here; stop it, or name another folder"
                 ) from error
             for left in self.folder.glob(f"{_INCOMING}*"):
-                shutil.rmtree(left, ignore_errors=True)
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
             yield
         finally:
             os.close(lock)
@@ -68,6 +77,47 @@ class BundleDir:
             return None
         return name if (self.folder / name).is_dir() else None
 
+    def current_since_us(self) -> int | None:
+        """When the link was last moved; None where there is none."""
+        try:
+            return (self.folder / CURRENT).lstat().st_mtime_ns // 1000
+        except OSError:
+            return None
+
+    def names(self) -> set[str]:
+        """The names of the bundles there, whole or not; none where there is no folder."""
+        if not self.folder.is_dir():
+            return set()
+        return {path.name for path in self.folder.iterdir() if self._name.fullmatch(path.name) and path.is_dir()}
+
+    def has_writer(self) -> bool:
+        """Whether a process is the writer now."""
+        try:
+            lock = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def write_state(self, state: dict[str, Any], file: str = STATE) -> None:
+        """Keep what the writer knows; a reader sees the old or the new whole. Raises :class:`OSError`."""
+        fresh = self.folder / f"{_INCOMING}{file}"
+        fresh.write_text(json.dumps(state, indent=1) + "\n")
+        fresh.rename(self.folder / file)
+
+    def read_state(self, file: str = STATE) -> dict[str, Any]:
+        """What the writer knew last; empty where there is nothing that can be read."""
+        try:
+            state = json.loads((self.folder / file).read_text())
+        except (OSError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
     def installed(self, name: str) -> Bundle | None:
         """The bundle of that name, None where there is none or it is damaged."""
         try:
@@ -79,11 +129,15 @@ class BundleDir:
     @contextmanager
     def incoming(self) -> Iterator[Path]:
         """An empty folder beside the bundles, removed afterwards."""
-        path = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
+        path = self.new_incoming()
         try:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+    def new_incoming(self) -> Path:
+        """An empty folder beside the bundles, which the caller removes; else the next writer does."""
+        return Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
 
     def place(self, bundle: Bundle) -> Bundle:
         """Move a named bundle from :meth:`incoming` to its place; one that is damaged there is replaced, a live one never."""
@@ -108,15 +162,29 @@ class BundleDir:
         link.rename(self.folder / CURRENT)
         _sync(self.folder)
 
-    def prune(self, keep: int) -> list[str]:
-        """Remove all but the current and the ``keep`` - 1 others that were installed last; returns their names."""
-        current = self.current()
-        others = [path for path in self.folder.iterdir() if self._name.fullmatch(path.name) and path.is_dir() and path.name != current]
+    def drop_current(self) -> None:
+        """Have ``current`` name nothing."""
+        (self.folder / CURRENT).unlink(missing_ok=True)
+        _sync(self.folder)
+
+    def prune(self, keep: int) -> None:
+        """Remove all but the current and the ``keep`` - 1 others that were installed last."""
+        others = [self.folder / name for name in self.names() - {self.current()}]
         others.sort(key=lambda path: path.stat().st_ctime_ns, reverse=True)
-        removed = others[max(keep - 1, 0) :]
-        for path in removed:
+        for path in others[max(keep - 1, 0) :]:
             shutil.rmtree(path, ignore_errors=True)
-        return [path.name for path in removed]
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 of all that is in a folder: names and contents."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        total.update(f"{len(name.encode())}:{name}".encode())
+        if path.is_file():
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
 
 
 def _sync_tree(folder: Path) -> None:

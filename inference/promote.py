@@ -1,5 +1,9 @@
 """Promotion: the alias ``champion`` moves to a version that passed its gates; roll-back moves it back.
 
+The gates, in their order: what the bundle alone says; the replay of the latest opens; at the endpoints that can be reached from here, the
+golden rows and how long they take for it, for which the version is installed there and serves nobody. ``smartcache watch`` asks the first
+and the last again, wherever it makes a version live.
+
 Moving the alias is the whole deed: ``smartcache watch`` makes the champion live. What was champion before is remembered as a tag of the
 version that followed it, written first, so that there is always a way back.
 """
@@ -7,29 +11,35 @@ version that followed it, written first, so that there is always a way back.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from smartcache.config import Gates as Settings
+from smartcache.config import Config
 
-from . import gates
+from . import bundle as bundles
+from . import gate_report, gates, latency, replay, rollout
+from .bundle import Bundle, BundleError
 from .gates import Gate
 from .registry import CHAMPION, Registry, RegistryError, Version
+from .rollout import Fleet
+from .serving import EndpointAway, ServingError
 
 PREVIOUS: Final = "smartcache.previous_champion"
+_BY: Final = "promote"
 
 
 @dataclass(frozen=True)
 class Promotion:
     """What a promotion found and did. ``moved`` is False where a gate failed, on a dry run, and where the version was the champion
-    already.
+    already. ``notes``: what was not measured, and why.
     """
 
     version: Version
     gates: list[Gate]
     previous: int | None
     moved: bool
+    notes: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -38,31 +48,85 @@ class Promotion:
 
 
 def promote(
-    registry: Registry, settings: Settings, schema_hash: str, number: int | None = None, *, dry_run: bool = False, force: str | None = None
+    registry: Registry,
+    config: Config,
+    schema_hash: str,
+    number: int | None = None,
+    *,
+    fleet: Fleet | None = None,
+    dry_run: bool = False,
+    force: str | None = None,
+    progress: replay.Progress = lambda *_: None,
 ) -> Promotion:
     """Ask the gates about version ``number`` (None: the newest) and move the alias if all pass, or if ``force`` gives a reason.
 
-    On a dry run nothing is written. A bundle that cannot be read is not promoted even by force: there is nothing to serve.
-    Raises :class:`~.registry.RegistryError`.
+    On a dry run nothing is written, at no endpoint either. A bundle that cannot be read is not promoted even by force: there is nothing to
+    serve. Raises :class:`~.registry.RegistryError` and :class:`~.gates.GateError`.
     """
     version = registry.newest() if number is None else registry.get(number)
-    with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
-        answers = gates.check_folder(registry.download_bundle(version, Path(scratch)), settings, schema_hash)
     champion = registry.champion()
-    previous = champion.number if champion is not None and champion.number != version.number else None
+    previous = champion if champion is not None and champion.number != version.number else None
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
+        folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
+        answers = gates.check_folder(folder, config.gates, schema_hash)
+        readable = answers[0].passed
+        if readable and (gates.all_passed(answers) or force):
+            candidate = bundles.read(folder)
+            answers += replay.check(config, candidate, _champion(registry, previous, Path(scratch)), progress)
+        if readable and (gates.all_passed(answers) or force) and not dry_run and fleet is not None:
+            named = bundles.copy_named(candidate, Path(scratch) / registry.name_of(version.number), registry.name_of(version.number))
+            tried, note = _try_out(fleet, named, config)
+            answers += tried
+            notes += note
     passed = gates.all_passed(answers)
-    forced = force if not passed and answers[0].passed else None
+    forced = force if not passed and readable else None
+    was = previous.number if previous is not None else None
     if dry_run:
-        return Promotion(version, answers, previous, moved=False)
-    registry.tag(version.number, gates.tags(answers, forced))
-    if not passed and not forced:
-        return Promotion(version, answers, previous, moved=False)
-    if champion is not None and champion.number == version.number:
-        return Promotion(version, answers, previous, moved=False)
-    if previous is not None:
-        registry.tag(version.number, {PREVIOUS: str(previous)})
+        return Promotion(version, answers, was, moved=False)
+    gate_report.keep(registry, version, _BY, answers, forced)
+    if (not passed and not forced) or (champion is not None and previous is None):
+        return Promotion(version, answers, was, moved=False, notes=notes)
+    if was is not None:
+        registry.tag(version.number, {PREVIOUS: str(was)})
     registry.move(CHAMPION, version.number)
-    return Promotion(version, answers, previous, moved=True)
+    return Promotion(version, answers, was, moved=True, notes=notes)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _champion(registry: Registry, champion: Version | None, scratch: Path) -> Bundle | str:
+    """The champion's bundle, or why there is none to compare with; empty where there is no champion, or it is the candidate itself."""
+    if champion is None:
+        return ""
+    try:
+        return bundles.read(registry.download_bundle(champion, _made(scratch / "champion")))
+    except (RegistryError, BundleError) as error:
+        return f"version {champion.number} is the champion, but {error}"
+
+
+def _try_out(fleet: Fleet, named: Bundle, config: Config) -> tuple[list[Gate], list[str]]:
+    """Install it at the endpoints, and time it. Where it fails it is deleted there again."""
+    not_here = "`smartcache watch` measures it there before it serves"
+    try:
+        found = fleet.prepare(named, wait=False, timing=config.gates)
+    except EndpointAway as error:
+        return [], [f"latency: not measured from here, {not_here}: {error}"]
+    except ServingError as error:
+        if error.status in (401, 403):
+            return [], [f"latency: not measured from here, {not_here}: {error}"]
+        fleet.withdraw(named.info.name)
+        return [rollout.gate(str(error), False)], []
+    away = [f"latency: not measured at {each.endpoint.url}, {not_here}: {each.trouble}" for each in fleet.members if each.trouble]
+    if not found:
+        return [], away
+    answer = latency.gate(found, config.gates)
+    if not answer.passed:
+        fleet.withdraw(named.info.name)
+    return [rollout.gate(f"{len(found)} answer its golden rows", True), answer], away
 
 
 def rollback(registry: Registry) -> tuple[Version, Version]:

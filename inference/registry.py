@@ -7,7 +7,7 @@ none waits longer than a few seconds for a server that is not there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ class Version:
     number: int
     run_id: str
     tags: Mapping[str, str] = field(default_factory=dict)
+    created_us: int = 0
 
 
 def quiet_mlflow() -> None:
@@ -83,11 +84,16 @@ class Registry:
 
     def newest(self) -> Version:
         """The version with the highest number."""
-        with translated(self.uri):
-            found = self._client.search_model_versions(f"name='{self.model}'", max_results=1, order_by=["version_number DESC"])
+        found = self.versions(1)
         if not found:
             raise RegistryError(f"MLflow at {self.uri} has no version of {self.model}; register one with `smartcache train`")
-        return _version(found[0])
+        return found[0]
+
+    def versions(self, count: int) -> list[Version]:
+        """The ``count`` versions with the highest numbers, newest first; none where the model does not exist."""
+        with translated(self.uri):
+            found = self._client.search_model_versions(f"name='{self.model}'", max_results=count, order_by=["version_number DESC"])
+        return [_version(each) for each in found]
 
     def get(self, number: int) -> Version:
         """A version by its number."""
@@ -124,16 +130,55 @@ class Registry:
             for key, value in tags.items():
                 self._client.set_model_version_tag(self.model, str(number), key, value)
 
+    def log_text(self, version: Version, text: str, path: str) -> None:
+        """Keep ``text`` as an artifact of the run that ``version`` comes from; one that is there is replaced."""
+        with translated(self.uri):
+            self._client.log_text(version.run_id, text, path)
+
+    def describe(self, number: int, text: str) -> None:
+        """Set the description of version ``number``, Markdown."""
+        with translated(self.uri):
+            self._client.update_model_version(self.model, str(number), text)
+
+    def register_webhook(self, name: str, url: str, events: Sequence[str], secret: str) -> None:
+        """Have the server call ``url`` at ``events``; what it calls under ``name`` already is brought up to date."""
+        with translated(self.uri):
+            token = None
+            while True:
+                page = self._client.list_webhooks(page_token=token)
+                for webhook in page:
+                    if webhook.name == name:
+                        self._client.update_webhook(webhook.webhook_id, url=url, events=list(events), secret=secret, status="ACTIVE")
+                        return
+                token = page.token
+                if not token:
+                    break
+            self._client.create_webhook(name, url, list(events), secret=secret)
+
     def download_bundle(self, version: Version, folder: Path) -> Path:
         """Download the bundle of ``version`` into the existing ``folder``; returns where it is. Not checked."""
+        return self.download_bundle_of_run(version.run_id, folder, f" of {self.model} version {version.number}")
+
+    def download_bundle_of_run(self, run_id: str, folder: Path, whose: str = "") -> Path:
+        """The same of a run; ``whose``: for the error's text."""
         with translated(self.uri):
-            path = Path(self._client.download_artifacts(version.run_id, BUNDLE, str(folder)))
+            path = Path(self._client.download_artifacts(run_id, BUNDLE, str(folder)))
         if not path.is_dir():
-            raise RegistryError(
-                f"MLflow at {self.uri}: run {version.run_id} of {self.model} version {version.number} has no folder {BUNDLE}/; train again"
-            )
+            raise RegistryError(f"MLflow at {self.uri}: run {run_id}{whose} has no folder {BUNDLE}/; train again")
         return path
+
+    def text_of_run(self, run_id: str, path: str, folder: Path) -> str | None:
+        """A text among the artifacts of a run, by way of the existing ``folder``; None where the run has none of this name."""
+        with translated(self.uri):
+            if path not in {each.path for each in self._client.list_artifacts(run_id)}:
+                return None
+            return Path(self._client.download_artifacts(run_id, path, str(folder))).read_text()
+
+    def parameters(self, run_id: str) -> dict[str, str]:
+        """The parameters that a run has logged."""
+        with translated(self.uri):
+            return dict(self._client.get_run(run_id).data.params)
 
 
 def _version(found: Any) -> Version:
-    return Version(int(found.version), str(found.run_id), dict(found.tags))
+    return Version(int(found.version), str(found.run_id), dict(found.tags), int(found.creation_timestamp or 0) * 1000)

@@ -6,25 +6,51 @@ Nothing that is answered is trusted: status, length and finiteness are checked, 
 
 from __future__ import annotations
 
+import http.client
 import io
+import json
+import ssl
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 
 from .bundle import Bundle, Floats, max_difference
 
+#: An upload, which the endpoint loads and tries before it answers.
 TIMEOUT_S: Final = 30.0
+#: All other calls: an endpoint that hangs must not hold up the others for long.
+ANSWER_TIMEOUT_S: Final = 5.0
+#: Predictions are timed for so long at most: what is slow says so early.
+TIMED_S: Final = 10.0
 #: Served answers are this close to the golden rows, or the model is not live.
 GOLDEN_TOLERANCE: Final = 1e-5
 
 
 class ServingError(Exception):
-    """The endpoint is absent, refuses, or answers wrong; the text names the URL and what it said."""
+    """The endpoint is absent, refuses, or answers wrong; the text names the URL and what it said. ``status``: of the answer, or 0.
+
+    ``untaken_s``: for how long it has been in the way of a version, where that is known.
+    """
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+        self.untaken_s = 0.0
+
+
+class EndpointAway(ServingError):
+    """The endpoint cannot be reached, or cannot answer now (5xx): that says nothing about the model, and is tried again."""
+
+
+class EndpointFull(ServingError):
+    """The endpoint is up, but cannot take a bundle: its disk is full, say. It says nothing about the model, and will not pass by itself."""
 
 
 class Endpoint:
@@ -33,13 +59,13 @@ class Endpoint:
     def __init__(self, url: str, token: str = "", *, ca_file: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        verify: Any = True
-        if ca_file:
-            import ssl
-
-            verify = ssl.create_default_context(cafile=ca_file)
+        # Without TLS a context of no authorities: to read the system's takes longer than most calls.
+        secure = urlsplit(self.url).scheme == "https"
+        self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # No proxy from the environment: the endpoint is reached as the plugin reaches it.
-        self._client = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
+        self._token = token
+        self._upload_timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, ANSWER_TIMEOUT_S))
+        self._client = httpx.Client(headers=headers, timeout=min(timeout_s, ANSWER_TIMEOUT_S), trust_env=False, verify=self._tls)
 
     def __enter__(self) -> Self:
         return self
@@ -49,17 +75,26 @@ class Endpoint:
 
     def models(self) -> set[str]:
         """The names of the models that it serves."""
-        answer = self._ask("GET", "/models").text
-        try:
-            listed = httpx.Response(200, text=answer).json()
-        except ValueError as error:
-            raise ServingError(f"{self.url}/models: not JSON: {answer[:200]!r}") from error
-        return {str(each["name"]) for each in listed or [] if isinstance(each, dict) and "name" in each}
+        listed = self._json("/models", self._ask("GET", "/models"))
+        if not isinstance(listed, list):
+            raise ServingError(f"{self.url}/models: must answer a list, not {str(listed)[:200]!r}")
+        return {str(each["name"]) for each in listed if isinstance(each, dict) and "name" in each}
 
     def upload(self, bundle: Bundle) -> None:
         """Upload ``bundle`` under its name."""
         headers = {"Content-Encoding": "gzip", "Content-Type": "application/x-tar"}
-        self._ask("POST", "/upload", content=archive(bundle.folder, bundle.info.name), headers=headers)
+        self._ask("POST", "/upload", content=archive(bundle.folder, bundle.info.name), headers=headers, timeout=self._upload_timeout)
+
+    def default(self) -> str | None:
+        """The model that answers predictions which name none, empty where there is none; None from a server that does not tell."""
+        answer = self._ask("GET", "/status", accept=lambda status: status in (200, 404))
+        told = self._json("/status", answer) if answer.status_code == 200 else None
+        aliases = told.get("aliases") if isinstance(told, dict) else None
+        return str(aliases.get("", "")) if isinstance(aliases, dict) else None
+
+    def set_default(self, name: str) -> None:
+        """Have the served model ``name`` answer predictions that name none. A server that has no such thing is left as it is."""
+        self._ask("POST", "/params", accept=lambda status: status in (200, 404, 405), json={"name": name})
 
     def delete(self, name: str) -> None:
         """Delete a model; one that is not there is no error."""
@@ -71,7 +106,7 @@ class Endpoint:
         response = self._ask("POST", "/json", json=body)
         try:
             answer = np.asarray(response.json(), dtype=np.float32)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ServingError(f"{self.url}/json: not a list of numbers: {response.text[:200]!r}") from error
         if answer.shape != (outputs,) or not np.isfinite(answer).all():
             raise ServingError(f"{self.url}/json: must answer {outputs} finite numbers for {name}, not {response.text[:200]!r}")
@@ -87,16 +122,71 @@ class Endpoint:
                     f"{self.url}: golden row {number} of {info.name} must be answered to {tolerance:g}, but differs by {difference:g}"
                 )
 
+    def timed(self, bundle: Bundle, requests: int) -> list[float]:
+        """Seconds that each of ``requests`` predictions took, on one connection that is kept; fewer where they take long in all.
+
+        The connection is made, and used once, before. Not by the client of the other calls: its own time would be most of it.
+        """
+        address = urlsplit(self.url)
+        port = address.port or (443 if address.scheme == "https" else 80)
+        timeout, host = ANSWER_TIMEOUT_S, address.hostname or ""
+        if address.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=timeout)
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
+        info = bundle.info
+        bodies = [
+            json.dumps({"keys": info.feature_schema.names, "values": row.tolist(), "model": info.name}).encode()
+            for row in bundle.golden_inputs
+        ]
+        seconds: list[float] = []
+        until = time.perf_counter() + TIMED_S
+        try:
+            for number in range(requests + 1):
+                began = time.perf_counter()
+                connection.request("POST", f"{address.path}/json", bodies[number % len(bodies)], headers)
+                answer = connection.getresponse()
+                text = answer.read()
+                ended = time.perf_counter()
+                if answer.status != 200:
+                    kind = EndpointAway if answer.status > 500 else ServingError
+                    raise kind(f"{self.url}/json: status {answer.status}: {text[:200].decode(errors='replace').strip()}", answer.status)
+                if number:
+                    seconds.append(ended - began)
+                if seconds and ended > until:
+                    break
+        except (OSError, http.client.HTTPException) as error:
+            raise EndpointAway(f"endpoint {self.url} cannot be reached ({error or type(error).__name__}); start it") from error
+        finally:
+            connection.close()
+        return seconds
+
+    def _json(self, path: str, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except (ValueError, RecursionError) as error:
+            raise ServingError(f"{self.url}{path}: not JSON: {answer.text[:200]!r}") from error
+
     def _ask(self, method: str, path: str, accept: Callable[[int], bool] = lambda status: status == 200, **options: Any) -> httpx.Response:
         try:
             response = self._client.request(method, self.url + path, **options)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
-            raise ServingError(f"endpoint {self.url} cannot be reached ({reason}); start it, or set [model] endpoint_url") from error
+            raise EndpointAway(f"endpoint {self.url} cannot be reached ({reason}); start it, or mend [promote] endpoints") from error
         if not accept(response.status_code):
             hint = "; it must know the token in [endpoint] admin_token_file" if response.status_code in (401, 403) else ""
-            raise ServingError(f"{self.url}{path}: status {response.status_code}: {response.text[:200].strip()}{hint}")
+            text = f"{self.url}{path}: status {response.status_code}: {response.text[:200].strip()}{hint}"
+            raise _failure(path, response.status_code)(text, response.status_code)
         return response
+
+
+def _failure(path: str, status: int) -> type[ServingError]:
+    """What an answer other than success says. A prediction that fails with 500 speaks of the model, the rest from 500 on of the server."""
+    if status < 500 or (path == "/json" and status == 500):
+        return ServingError
+    # Of these three the server, or what is before it, says itself that they pass.
+    return EndpointFull if path == "/upload" and status not in (502, 503, 504) else EndpointAway
 
 
 def archive(folder: Path, name: str) -> bytes:

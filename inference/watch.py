@@ -1,37 +1,69 @@
-"""``smartcache watch``: the registry's champion becomes what serves, on this host and at the endpoint.
+"""``smartcache watch``: the registry's champion becomes what serves, on this host and at the endpoints.
 
-Each round compares the alias with what is live. Where they differ: download, gates, upload, ask the endpoint for the golden rows, place on
-disk, move the link. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
-as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets the gates here.
+Each round compares the alias with what is live. Where they differ: download, gates, installed, verified and timed at the endpoints, placed
+on disk, link moved. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
+as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets all the gates here, the
+replay too where no tag says that it has passed it; one that is on this disk has met them, so rolling back to it asks none.
 
-A round is cheap where nothing changed: one question to the registry, one to the endpoint (one that was restarted empty gets its model
-again).
+What an endpoint refuses, or what cannot be fetched, is tried again after pauses that grow to ``[watch] retry_most_s``; what was downloaded
+and has passed the gates of its bundle is kept meanwhile, one bundle at most, and its content compared before it is used again.
+
+A round is cheap where nothing changed: one question to the registry, two to each endpoint (one that was restarted empty gets its model
+again). Where the registry is away, the endpoints are still kept at what is live.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from smartcache.config import Gates as Settings
+from smartcache.config import Config
 
 from . import bundle as bundles
-from . import gates
+from . import gate_report, gates, latency, replay, rollout
 from .bundle import Bundle, BundleError
-from .install import BundleDir, InstallError
-from .registry import Registry, RegistryError, Version
-from .serving import Endpoint, ServingError
+from .challenger import Challengers, NotTried
+from .gates import Gate, GateError
+from .install import BundleDir, InstallError, digest
+from .pause import Pause
+from .registry import Registry, RegistryAbsent, RegistryError, Version
+from .rollout import Fleet
+from .serving import EndpointAway, ServingError
+from .uploads import Uploads
 
-#: Bundles kept on disk and at the endpoint, the live one among them: rolling back to one of them needs no download.
+#: Bundles kept on disk and at the endpoints, the live one among them: rolling back to one of them needs no download.
 KEEP: Final = 3
+_BY: Final = "watch"
 
 
 class Refused(Exception):
     """The champion must not be live: its gates say no, or its name is taken by another model."""
+
+
+#: Of a version: number, run, and what its gates have said.
+_Key = tuple[int, str, str]
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """The champion's bundle under its name, judged, on its way to where it serves; in a folder of its own, beside the bundles."""
+
+    key: _Key
+    bundle: Bundle
+    digest: str
+    answers: list[Gate]
+
+    def intact(self) -> bool:
+        """Whether it is still what was judged; what cannot be read is not."""
+        try:
+            return digest(self.bundle.folder) == self.digest
+        except OSError:
+            return False
 
 
 @dataclass
@@ -40,46 +72,103 @@ class Watch:
 
     registry: Registry
     bundles_: BundleDir
-    endpoints: list[Endpoint]
-    settings: Settings
+    fleet: Fleet
+    config: Config
     schema_hash: str
     say: Callable[[str], None]
     keep: int = KEEP
     promotions: int = 0
     failures: int = 0
-    _said: str = ""
+    _said: list[str] = field(default_factory=list)
     _ready: bool = False
+    _refused: tuple[_Key, str] | None = None
+    _fetched: _Fetched | None = None
+    #: What the gates said of what has just become live, until it is noted in MLflow.
+    _passed: tuple[Version, list[Gate]] | None = None
+    #: What is noted in MLflow as not deployed.
+    _undeployed: _Key | None = None
+    _champion: Version | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _state: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, stop: threading.Event, poll_s: float) -> None:
-        """Rounds until ``stop`` is set."""
-        with self.bundles_.writer():
-            while not stop.is_set():
-                self.round()
-                stop.wait(poll_s)
+    def __post_init__(self) -> None:
+        self.challengers = Challengers(self.registry, self.bundles_, self.fleet, self.config, self.schema_hash)
+        self._pause = Pause(self.config.watch.poll_s, self.config.watch.retry_most_s)
+        self.fleet.remember(Uploads(self.bundles_))
+
+    def run(self, stop: threading.Event, poll_s: float, wake: threading.Event | None = None) -> None:
+        """Rounds until ``stop`` is set: each ``poll_s``, and at once when ``wake`` is (who sets ``stop`` sets it too)."""
+        wake = wake or stop
+        self._stop = stop
+        with self.bundles_.writer(), self.challengers.writer():
+            self._state = self.bundles_.read_state()
+            self._remember()
+            try:
+                while not stop.is_set():
+                    if wake is not stop:
+                        wake.clear()
+                    self.round()
+                    if not stop.is_set():
+                        wake.wait(poll_s)
+            finally:
+                self._drop_fetched()
 
     def round(self) -> bool:
-        """Compare and follow once; False where something was in the way. Says each new trouble once, and its end."""
+        """Compare and follow once; False where something was in the way. Says each new trouble once, and the end of all."""
+        line, troubles = "", []
         try:
-            line = self._follow()
-        except (RegistryError, ServingError, BundleError, InstallError, Refused, OSError) as error:
-            self.failures += 1
-            if str(error) != self._said:
-                self._said = str(error)
-                self.say(f"{error}; {self.bundles_.current() or 'no model'} stays live, trying again")
-            return False
-        if self._said:
-            self._said = ""
+            self._champion = self.registry.champion()
+        except (RegistryError, OSError) as error:
+            troubles.append(str(error))
+        else:
+            try:
+                line = self._follow(self._champion)
+            except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
+                troubles.append(str(error))
+            line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
+        live = self.bundles_.current()
+        bundle = self.bundles_.installed(live) if live else None
+        if bundle is not None:
+            _add(troubles, self.fleet.keep(bundle))
+            _add(troubles, self.challengers.keep())
+            _add(troubles, self.fleet.prune(self.registry.model, self.bundles_.names(), self.challengers.at_endpoints))
+        _add(troubles, self.fleet.discard(self._wanted_there()))
+        self._tell(line, troubles, live)
+        if not self._ready and (not troubles or any(member.serves for member in self.fleet.members)):
+            self._ready = True
+            self.say(f"ready: {live or 'no champion yet'} is live")
+        self._note(live, troubles)
+        self._report()
+        return not troubles
+
+    def _wanted_there(self) -> set[str]:
+        """What endpoints may be asked for, now or soon."""
+        coming = self._fetched.bundle.info.name if self._fetched is not None else None
+        return {*self.bundles_.names(), *filter(None, (self.challengers.at_endpoints, coming))}
+
+    def _try_challenger(self, troubles: list[str]) -> str:
+        """The champion comes first, and none of its troubles is the challenger's; nor the other way round."""
+        try:
+            return self.challengers.follow(self._champion)
+        except (RegistryError, BundleError, NotTried, OSError) as error:
+            troubles.append(str(error))
+            return ""
+
+    def _tell(self, line: str, troubles: list[str], live: str | None) -> None:
+        if self._said and not troubles:
             self.say("well again")
         if line:
             self.say(line)
-        if not self._ready:
-            self._ready = True
-            self.say(f"ready: {self.bundles_.current() or 'no champion yet'} is live")
-        return True
+        for text in troubles:
+            if text not in self._said:
+                self.say(f"{text}; {live or 'no model'} stays live, trying again")
+        self.failures += bool(troubles)
+        self._said = troubles
 
-    def _follow(self) -> str:
+    def _follow(self, champion: Version | None) -> str:
         """Make the champion live; a line for a person where that changed anything, else empty."""
-        champion = self.registry.champion()
+        if self._fetched is not None and (champion is None or self._fetched.key != _key(champion)):
+            self._drop_fetched()
         if champion is None:
             return ""
         name = self.registry.name_of(champion.number)
@@ -87,63 +176,167 @@ class Watch:
         bundle = self.bundles_.installed(name)
         if bundle is not None:
             _require_same(bundle, champion)
-        if live == name and bundle is not None:
-            for endpoint in self.endpoints:
-                self._serve(endpoint, bundle, check=False)
-            return ""
-        if bundle is not None:
-            self._judge(bundle.folder, champion)
-            self._go_live(bundle)
+            if live == name:
+                return ""
+            self.fleet.prepare(bundle, wait=False, back=True)
+            self.bundles_.make_current(name)
         else:
-            with self.bundles_.incoming() as incoming:
-                downloaded = self.registry.download_bundle(champion, incoming)
-                self._judge(downloaded, champion)
-                named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
-                _require_same(named, champion)
-                self._go_live(named, place=True)
+            self._require_not_refused(champion)
+            if said := self._pause.standing(_key(champion)):
+                raise Refused(said)
+            try:
+                answers = self._bring(champion, name)
+            except (EndpointAway, RegistryAbsent):
+                raise  # they are waited for, and asked little meanwhile
+            except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
+                self._pause.failed(self._fetched.key if self._fetched is not None else _key(champion), str(error))
+                raise
+            self._pause.over()
+            self.bundles_.make_current(name)
+            self._passed = (champion, answers)
         self.promotions += 1
-        self._prune()
+        self.bundles_.prune(self.keep)
         return f"{name} is live" + (f", {live} was" if live else "")
 
-    def _judge(self, folder: Path, version: Version) -> None:
-        answers = gates.check_folder(folder, self.settings, self.schema_hash)
-        if gates.all_passed(answers) or (answers[0].passed and version.tags.get(gates.TAG, "").startswith(gates.FORCED)):
-            return
-        failed = "; ".join(f"{gate.name} {gate}" for gate in answers if not gate.passed)
-        raise Refused(f"champion version {version.number} is refused by its gates: {failed}")
-
-    def _go_live(self, bundle: Bundle, *, place: bool = False) -> None:
-        for endpoint in self.endpoints:
-            self._serve(endpoint, bundle, check=True)
-        if place:
-            bundle = self.bundles_.place(bundle)
-        self.bundles_.make_current(bundle.info.name)
-
-    def _serve(self, endpoint: Endpoint, bundle: Bundle, *, check: bool) -> None:
-        name = bundle.info.name
-        uploaded = name not in endpoint.models()
-        if uploaded:
-            endpoint.upload(bundle)
-        if not uploaded and not check:
-            return
+    def _bring(self, champion: Version, name: str) -> list[Gate]:
+        """From the registry to the endpoints and into its place on disk; what all its gates said."""
+        fetched = self._fetched
+        if fetched is None or not fetched.intact():
+            self._drop_fetched()
+            fetched = self._fetched = self._fetch(champion, name)
+        answers = list(fetched.answers)
         try:
-            endpoint.check_golden(bundle)
+            timed = self.fleet.prepare(fetched.bundle, timing=self.config.gates)
+        except EndpointAway:
+            raise
         except ServingError as error:
-            if not uploaded:
-                raise ServingError(f"{error}; a model of this name was there already: if it is not ours, delete it there") from error
-            # Uploaded but wrong: without this the next round would find it there and upload nothing.
-            with contextlib.suppress(ServingError):
-                endpoint.delete(name)
+            if error.untaken_s < self.fleet.wait_s:
+                raise
+            raise self._not_deployed(champion, fetched, error) from error
+        if have := sum(member.has(name) for member in self.fleet.members):
+            answers.append(rollout.gate(f"{have} of {len(self.fleet.members)} answer its golden rows", True))
+        if timed:
+            answers.append(latency.gate(timed, self.config.gates))
+            try:
+                self._require_passed(answers, champion)
+            except Refused:
+                self._drop_fetched()
+                raise
+        self.bundles_.place(fetched.bundle)
+        self._drop_fetched()
+        return answers
+
+    def _not_deployed(self, champion: Version, fetched: _Fetched, error: ServingError) -> Refused:
+        """An endpoint has not taken it for as long as is waited: noted with the version, once, and told each time. It is tried again."""
+        if self._undeployed != fetched.key:
+            with contextlib.suppress(RegistryError):
+                forced = gates.forced(champion.tags)
+                answers = [*fetched.answers, rollout.gate(str(error), False)]
+                gate_report.keep(self.registry, champion, _BY, answers, forced)
+                # As the version's tags are from now on: it is no other one for that.
+                key = (champion.number, champion.run_id, champion.tags[gates.TAG] if forced is not None else gates.FAILED)
+                self._undeployed, self._fetched = key, replace(fetched, key=key)
+        return Refused(f"champion version {champion.number} is not deployed: {error}")
+
+    def _fetch(self, champion: Version, name: str) -> _Fetched:
+        incoming = self.bundles_.new_incoming()
+        try:
+            downloaded = self.registry.download_bundle(champion, incoming)
+            answers = self._judge(downloaded, champion)
+            named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
+            _require_same(named, champion)
+            shutil.rmtree(downloaded)
+            return _Fetched(_key(champion), named, digest(named.folder), answers)
+        except BaseException:
+            shutil.rmtree(incoming, ignore_errors=True)
             raise
 
-    def _prune(self) -> None:
-        """Remove what is old, from disk and endpoint. What cannot be removed now costs space, and no round."""
-        for name in self.bundles_.prune(self.keep):
-            for endpoint in self.endpoints:
-                try:
-                    endpoint.delete(name)
-                except ServingError as error:
-                    self.say(f"{error}; {name} stays there, delete it by hand")
+    def _drop_fetched(self) -> None:
+        if self._fetched is not None:
+            shutil.rmtree(self._fetched.bundle.folder.parent, ignore_errors=True)
+            self._fetched = None
+
+    def _judge(self, folder: Path, version: Version) -> list[Gate]:
+        answers = gates.check_folder(folder, self.config.gates, self.schema_hash)
+        self._require_passed(answers, version)
+        if not replay.passed_before(version.tags) and gates.forced(version.tags) is None:
+            live = self.bundles_.current()
+            champion = self.bundles_.installed(live) if live else None
+            answers += replay.check(self.config, bundles.read(folder), champion or "", self._going_on)
+            self._require_passed(answers, version)
+        return answers
+
+    def _going_on(self, *_: object) -> None:
+        if self._stop.is_set():
+            raise Refused("asked to stop while the latest opens were replayed")
+
+    def _require_passed(self, answers: list[Gate], version: Version) -> None:
+        if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):
+            return
+        failed = "; ".join(f"{gate.name} {gate}" for gate in answers if not gate.passed)
+        text = f"champion version {version.number} is refused by its gates: {failed}"
+        self.fleet.withdraw(self.registry.name_of(version.number))
+        if answers[0].passed:
+            # A bundle that cannot be read may be a torn download: it is fetched again, and nothing is said of the version.
+            with contextlib.suppress(RegistryError):
+                gate_report.keep(self.registry, version, _BY, answers)
+                self._refused = ((version.number, version.run_id, gates.FAILED), text)
+        raise Refused(text)
+
+    def _report(self) -> None:
+        """Note with the version what its gates said. Where the registry is away now, what it says of the promotion stands alone."""
+        if self._passed is not None:
+            version, answers = self._passed
+            forced = None if gates.all_passed(answers) else gates.forced(version.tags)
+            with contextlib.suppress(RegistryError):
+                gate_report.keep(self.registry, version, _BY, answers, forced)
+            self._passed = None
+
+    def _require_not_refused(self, version: Version) -> None:
+        """What was refused is not downloaded again each round, until somebody forces it or registers another."""
+        if self._refused is not None and self._refused[0] == _key(version):
+            raise Refused(self._refused[1])
+
+    def _remember(self) -> None:
+        """What the process before this one knew of the endpoints."""
+        told = self._state.get("endpoints")
+        known = {str(each.get("url")): each for each in told if isinstance(each, dict)} if isinstance(told, list) else {}
+        for member in self.fleet.members:
+            since_us = known.get(member.endpoint.url, {}).get("since_us")
+            if isinstance(since_us, int):
+                member.before = (str(known[member.endpoint.url].get("serves")), since_us)
+
+    def _note(self, live: str | None, troubles: list[str]) -> None:
+        """Leave for `smartcache status` what this process knows, where that has changed."""
+        endpoints = [
+            {
+                "url": member.endpoint.url,
+                "serves": member.serves,
+                "since_us": member.since_us,
+                "away_since_us": member.away_since_us,
+                "trouble": member.trouble,
+            }
+            for member in self.fleet.members
+        ]
+        settings = self.config.challenger
+        challenger = {"canary_share": settings.canary_share, "shadow": settings.shadow}
+        state = {"format": 1, "live": live, "troubles": troubles, "endpoints": endpoints, "challenger": challenger}
+        if state != self._state:
+            # What cannot be noted costs a line in a table.
+            with contextlib.suppress(OSError):
+                self.bundles_.write_state(state)
+                self._state = state
+
+
+def _add(troubles: list[str], more: Iterable[str]) -> None:
+    """What is said already, alone or in what came of it, is not said again."""
+    for text in more:
+        if not any(text in said for said in troubles):
+            troubles.append(text)
+
+
+def _key(version: Version) -> _Key:
+    return version.number, version.run_id, version.tags.get(gates.TAG, "")
 
 
 def _require_same(bundle: Bundle, version: Version) -> None:

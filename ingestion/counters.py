@@ -7,13 +7,17 @@ from collections import defaultdict
 #: What is counted, per stream and cause: metric name without prefix and ``_total``, and its help text.
 MEANINGS = {
     "packets_received": "Datagrams received",
-    "records_parsed": "Records parsed and handed to Kafka's queue",
-    "packets_lost": "Packets missing in the sender's numbering when a later one came; minus packets_late is what stayed lost",
+    "records_parsed": "Records parsed",
+    "records_spooled": "Records written to the spool on disk",
+    "records_delivered": "Records that Kafka has acknowledged",
+    "deliveries_repeated": "Records sent again because their delivery failed: Kafka may have some of them twice",
+    "packets_lost": "Packets missing in the sender's numbering when a later one came; by cause; minus packets_late is what stayed lost",
     "packets_late": "Packets that came after a later one and had been counted as lost",
     "packets_duplicate": "Packets received a second time and left out",
     "records_ignored": "Well-formed packets and records that are of no use here, by cause",
     "dead_letters": "Packets and records that did not parse and went to the dead letter topic, by cause",
     "records_dropped": "Records that never reach Kafka, by cause",
+    "spool_damaged": "Segments of the spool whose end was cut off (torn) or that were set aside (corrupt)",
     "opens_unclosed": "Client opens sent without their close, by cause",
     "users_forgotten": "User map packets dropped because too many users were logged in",
 }

@@ -12,7 +12,8 @@ from typing import Any
 from .counters import Counters
 from .errors import ParseError
 from .jsontext import INT64_MAX, decode_object, is_text
-from .output import Output, Record
+from .numbering import Numbering
+from .output import Output, Record, quotable
 from .sequence import Sequences
 
 STREAM = "decision"
@@ -41,12 +42,21 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("answer", lambda v: type(v) is str and v in ANSWERS, "admit, bypass or evict"),
     ("reason", lambda v: is_text(v) and v != "", "text that is not empty"),
     ("score", lambda v: v is None or _share(v), "null or a number from 0 to 1"),
+    ("threshold", lambda v: v is None or _share(v), "null or a number from 0 to 1"),
     ("probability", _share, "a number from 0 to 1"),
     ("model", is_text, "text"),
+    ("challenger_model", lambda v: v is None or is_text(v), "null or text"),
+    ("challenger_answer", lambda v: v is None or (type(v) is str and v in ANSWERS), "null, admit, bypass or evict"),
+    ("challenger_score", lambda v: v is None or _share(v), "null or a number from 0 to 1"),
     ("latency_us", lambda v: _real(v) and v >= 0, "a number of 0 or more"),
     ("on_disk", lambda v: type(v) is bool, "true or false"),
     ("size", lambda v: _count(v) or (type(v) is int and v == -1), "-1 or an integer of 0 or more"),
     ("fill", lambda v: _real(v) and (v == -1 or 0 <= v <= 1), "-1 or a number from 0 to 1"),
+    ("read_share", lambda v: v is None or (_real(v) and (v == -1 or 0 <= v <= 4)), "null, -1 or a number from 0 to 4"),
+    ("history_scanned", lambda v: v is None or type(v) is bool, "null, true or false"),
+    ("history_boot_us", lambda v: v is None or _count(v), "null or an integer of 0 or more"),
+    ("history_seq", lambda v: v is None or _count(v), "null or an integer of 0 or more"),
+    ("side_table", lambda v: v is None or (_count(v) and v > 0), "null or an integer of 1 or more"),
 )
 _KNOWN = frozenset((*(name for name, _, _ in _RULES), "v", "features"))
 
@@ -78,10 +88,10 @@ def parse(raw: bytes) -> Record:
 class DecisionHandler:
     """Datagrams of any number of plugins to ``xcache.decision.v1`` records."""
 
-    def __init__(self, output: Output, counters: Counters) -> None:
+    def __init__(self, output: Output, counters: Counters, numbering: Numbering | None = None) -> None:
         self._output = output
         self._counters = counters
-        self._sequences = Sequences(STREAM, 0, counters)
+        self._sequences = Sequences(STREAM, 0, 1, counters, numbering)
 
     def handle(self, raw: bytes, source: str, recv_us: int) -> None:
         """See :class:`.output.Handler`."""
@@ -89,10 +99,9 @@ class DecisionHandler:
             record = parse(raw)
         except ParseError as error:
             self._counters.add("dead_letters", STREAM, error.cause)
-            # Only JSON is quoted: a binary map packet that was sent to the wrong port holds identities.
-            self._output.dead_letter(STREAM, str(error), raw if raw.startswith(b"{") else raw[:8], recv_us)
+            self._output.dead_letter(STREAM, str(error), quotable(raw, b'{"v":'), recv_us)
             return
-        if not self._sequences.is_new((record["cache"], record["boot_us"]), record["seq"], record["t_us"]):
+        if not self._sequences.is_new((record["cache"], record["boot_us"]), record["seq"], record["t_us"], record["boot_us"]):
             return
         unknown = record.pop("_unknown", 0)
         if unknown:

@@ -12,3 +12,4 @@ class ParseError(Exception):
     def __init__(self, cause: str, detail: str) -> None:
         super().__init__(f"{cause}: {detail}")
         self.cause = cause
+        self.detail = detail

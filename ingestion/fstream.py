@@ -14,6 +14,8 @@ from .errors import ParseError
 
 #: Packet numbers are one byte.
 PSEQ_MODULUS = 256
+#: Of the first packet of a server's life.
+PSEQ_FIRST = 0
 #: The server id is the lower 48 bits of its field.
 SID_MASK = 2**48 - 1
 
@@ -28,6 +30,8 @@ _PACKET = struct.Struct(">cBHI")  # code, pseq, length of the packet, Unix time 
 _RECORD = struct.Struct(">BBHI")  # type, flags, length of the record, file or user id (TIME: two counts)
 _MAP = struct.Struct(">I")  # dictionary id, then text
 _TIME = struct.Struct(">IIQ")  # window begin, window end, server id
+#: What a window's first record begins with: its type, the flag of a server id, its length.
+_TIME_HEAD = struct.pack(">BBH", TIME, _HAS_SID, _RECORD.size + _TIME.size)
 _OPEN = struct.Struct(">q")  # file size
 _OPEN_LFN = struct.Struct(">qI")  # file size, user id; then the LFN with a NUL at least
 _XFR = struct.Struct(">qqq")  # bytes by read, by readv, by write
@@ -119,6 +123,11 @@ def parse_header(raw: bytes) -> Header:
     if length != len(raw):
         raise ParseError("truncated" if length > len(raw) else "header", f"{len(raw)} bytes came, the header says {length}")
     return Header(code.decode("latin-1"), pseq, start_s)
+
+
+def begins_as_window(raw: bytes) -> bool:
+    """Whether this is an ``f`` packet by more than its first byte, which alone could be damage to a user's map packet."""
+    return raw[:1] == b"f" and raw[_PACKET.size :].startswith(_TIME_HEAD)
 
 
 def parse_ident(raw: bytes) -> Ident:

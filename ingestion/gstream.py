@@ -4,22 +4,31 @@ The server writes the LFN into the record **without escaping it**. So the LFN is
 ``"lfn":"`` and the last ``","size":`` of the line, byte by byte, and only the rest is JSON. That is right for quotes, backslashes and
 control characters alike, and a file's name cannot forge the other fields.
 
-A line that does not start with ``{`` continues the one before it (a line feed within an LFN).
+Nearly all records look the same; :mod:`.gstream_usual` turns those from text to text, and leaves all others to :func:`parse_record`.
+
+A line that does not start with ``{"`` continues the one before it (a line feed within an LFN).
 """
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .counters import Counters
 from .errors import ParseError
+from .gstream_usual import UsualRecords
 from .jsontext import INT64_MAX, decode_object, is_text
-from .output import Output, Record
+from .numbering import Numbering
+from .output import Output, Record, quotable
 from .sequence import Sequences
 
 STREAM = "gstream"
 #: The server's packet numbers run from 0 to 999.
 PSEQ_MODULUS = 1000
+#: Of the first packet of a server's life.
+PSEQ_FIRST = 1
 #: ``gs.type`` of pfc's stream; others (throttle, TPC, …) may be sent to the same port.
 PFC = "C"
 
@@ -30,6 +39,8 @@ _COUNTS = ("size", "blk_size", "n_blks", "n_blks_done", "access_cnt", "b_hit", "
 _NEW_COUNTS = ("b_todisk", "b_prefetch")
 _TIMES = ("attach_t", "detach_t")
 _KNOWN = frozenset((*_COUNTS, *_NEW_COUNTS, *_TIMES, "remotes", "event", "lfn"))
+#: How deeply an unknown field may be nested, and how many characters of one are kept as text.
+_DEPTH, _TEXT = 4, 4096
 #: Seconds of Unix time beyond which microseconds do not fit; also far enough in the future (year 36812).
 _MAX_TIME_S = 2**40
 
@@ -82,10 +93,10 @@ def parse_packet(raw: bytes) -> Packet:
     return Packet(code, pseq, server, sid, _text(stream, "type"), _integer(stream, "tbeg", _MAX_TIME_S), _lines(body), truncated)
 
 
-def parse_record(line: bytes) -> Record | None:
-    """The fields of one ``file_close``, named as in ``xcache.pfc.v1``; None for another event. :class:`ParseError` where it is broken.
+def parse_record(line: bytes) -> Record:
+    """The fields of one ``file_close``, named as in ``xcache.pfc.v1``. :class:`ParseError` where it is broken or (``event``) another event.
 
-    Bytes of the LFN that are not UTF-8 become U+FFFD. Fields that are not known yet are kept under ``extra`` where they are plain values.
+    Bytes of the LFN that are not UTF-8 become U+FFFD. Fields that are not known yet are kept under ``extra``.
     """
     if line.startswith(_PREFIX):
         end = line.rfind(_AFTER_LFN)
@@ -96,7 +107,7 @@ def parse_record(line: bytes) -> Record | None:
     else:
         fields = decode_object(line.decode("utf-8", "replace"))
         if fields.get("event") != "file_close":
-            return None
+            raise ParseError("event", "it is no file_close; an event that is not known yet is kept here")
         lfn = fields.get("lfn", "")
         if not is_text(lfn):
             raise ParseError("record", "lfn must be text")
@@ -120,7 +131,7 @@ def parse_record(line: bytes) -> Record | None:
         raise ParseError("record", "remotes must be a list of texts")
     record["remotes"] = remotes
     if not fields.keys() <= _KNOWN:
-        record["extra"] = {name: fields[name] for name in fields.keys() - _KNOWN if _is_plain(fields[name])}
+        record["extra"] = {name.encode("utf-8", "replace").decode(): _kept(fields[name]) for name in sorted(fields.keys() - _KNOWN)}
     return record
 
 
@@ -130,10 +141,18 @@ class GStreamHandler:
     #: Caches whose identity is remembered, for those that do not state it in each packet.
     MAX_IDENTITIES = 4096
 
-    def __init__(self, output: Output, counters: Counters) -> None:
+    def __init__(
+        self,
+        output: Output,
+        counters: Counters,
+        numbering: Numbering | None = None,
+        encoded: Callable[[str, bytes, bytes], None] | None = None,
+    ) -> None:
+        """``encoded(stream, key, value)`` takes usual records as they are sent, in place of ``output.record``, where it is given."""
         self._output = output
+        self._encoded = encoded
         self._counters = counters
-        self._sequences = Sequences(STREAM, PSEQ_MODULUS, counters)
+        self._sequences = Sequences(STREAM, PSEQ_MODULUS, PSEQ_FIRST, counters, numbering)
         self._identities: dict[tuple[str, int, int], Server] = {}
 
     def handle(self, raw: bytes, source: str, recv_us: int) -> None:
@@ -142,8 +161,8 @@ class GStreamHandler:
             packet = parse_packet(raw)
             server = self._identify(packet, source)
         except ParseError as error:
-            # Only JSON is quoted: a binary map packet that was sent to the wrong port holds identities.
-            self._dead_letter(error, raw if raw.startswith(b"{") else raw[:8], recv_us)
+            # The header alone: the records of other g-streams, as of third-party copies, have users in them.
+            self._dead_letter(error, quotable(raw, b'{"code":').partition(b"\n")[0], recv_us)
             return
         if packet.code == "=":
             self._counters.add("records_ignored", STREAM, "ident")
@@ -151,7 +170,7 @@ class GStreamHandler:
         if packet.kind != PFC:
             self._counters.add("records_ignored", STREAM, "other_gstream")
             return
-        if not self._sequences.is_new((server.cache, server.start_s), packet.pseq, hash(raw)):
+        if not self._sequences.is_new((server.cache, server.start_s), packet.pseq, hash(raw), server.start_s * 1_000_000):
             return
         if packet.truncated:
             cut = ParseError("truncated", "no closing NUL: the end of this packet is lost")
@@ -167,14 +186,19 @@ class GStreamHandler:
         prefix = f"{cache}/{server.start_s}/{packet.begin_s}/{packet.pseq}/"
         start_us = server.start_s * 1_000_000
         parsed = 0
+        emit = self._encoded
+        usual = UsualRecords(prefix, cache, start_us, server.instance, server.version, server.site, recv_us)
         for index, line in enumerate(packet.lines):
+            if emit is not None:
+                encoded = usual.encode(line, index)
+                if encoded is not None:
+                    parsed += 1
+                    emit(STREAM, *encoded)
+                    continue
             try:
                 fields = parse_record(line)
             except ParseError as error:
                 self._dead_letter(error, line, recv_us)
-                continue
-            if fields is None:
-                self._counters.add("records_ignored", STREAM, "other_event")
                 continue
             parsed += 1
             self._output.record(
@@ -213,7 +237,7 @@ class GStreamHandler:
 def _lines(body: bytes) -> list[bytes]:
     lines: list[bytes] = []
     for line in body.split(b"\n") if body else ():
-        if line.startswith(b"{") or not lines:
+        if line.startswith(b'{"') or not lines:
             lines.append(line)
         else:
             lines[-1] += b"\n" + line
@@ -234,7 +258,23 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return str(value)
 
 
-def _is_plain(value: object) -> bool:
+def _kept(value: Any) -> Any:
+    """A value of a field that is not known: as it is, or as its JSON text where a consumer could not read that."""
+    if _is_readable(value, _DEPTH):
+        return value
+    try:
+        return json.dumps(value)[:_TEXT]
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def _is_readable(value: Any, depth: int) -> bool:
     if type(value) is int:
         return -INT64_MAX <= value <= INT64_MAX
-    return type(value) is bool or type(value) is str
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is list:
+        return depth > 0 and all(_is_readable(each, depth - 1) for each in value)
+    if type(value) is dict:
+        return depth > 0 and all(is_text(name) and _is_readable(each, depth - 1) for name, each in value.items())
+    return value is None or type(value) is bool or is_text(value)

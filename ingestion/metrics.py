@@ -1,7 +1,7 @@
 """``/metrics`` for Prometheus and ``/healthz``, on one port, from a thread of their own.
 
-``/healthz`` says whether the collector's loop turns; it does not depend on Kafka, so that a broker that is away does not get the collector
-killed with what it holds in memory. No label ever holds an LFN, a user or a host.
+``/healthz`` answers 200 while the collector's loop turns, with ``ok`` or with one line for each thing that is not as it should be; it does
+not fail for Kafka or a full disk, which a restart does not mend. No label ever holds an LFN, a user or a host.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 PREFIX = "smartcache_collector_"
 
-Gauge = Callable[[], float]
+#: A value, or one for each stream.
+Gauge = Callable[[], float | dict[str, int]]
+
+
+class Health(NamedTuple):
+    """``well``: a restart would not help; ``reasons``: what is not as it should be, one line each."""
+
+    well: bool
+    reasons: list[str]
 
 
 class MetricsError(Exception):
@@ -40,8 +48,15 @@ class _Exporter(Collector):
         for (name, stream, cause), count in self._counters.snapshot().items():
             families[name].add_metric((stream, cause), count)
         yield from families.values()
-        for (name, text), value in self._gauges.items():
-            yield GaugeMetricFamily(PREFIX + name, text, value=value())
+        for (name, text), gauge in self._gauges.items():
+            value = gauge()
+            if not isinstance(value, dict):
+                yield GaugeMetricFamily(PREFIX + name, text, value=value)
+                continue
+            family = GaugeMetricFamily(PREFIX + name, text, labels=("stream",))
+            for stream, each in value.items():
+                family.add_metric((stream,), each)
+            yield family
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -57,9 +72,9 @@ class MetricsServer:
     """The HTTP server; ``close`` ends it."""
 
     def __init__(
-        self, bind: str, port: int, counters: Counters, gauges: Mapping[tuple[str, str], Gauge], healthy: Callable[[], bool]
+        self, bind: str, port: int, counters: Counters, gauges: Mapping[tuple[str, str], Gauge], health: Callable[[], Health]
     ) -> None:
-        """``gauges`` by (name, help text), called in the server's thread; ``healthy`` answers ``/healthz``."""
+        """``gauges`` by (name, help text), called in the server's thread; ``health`` answers ``/healthz``."""
         registry = CollectorRegistry()
         registry.register(_Exporter(counters, gauges))
         ProcessCollector(registry=registry)
@@ -71,9 +86,9 @@ class MetricsServer:
                 answer: Iterable[bytes] = metrics(environ, start_response)
                 return answer
             if path == "/healthz":
-                well = healthy()
-                start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "text/plain")])
-                return [b"ok\n" if well else b"the collector's loop does not turn\n"]
+                well, reasons = health()
+                start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")])
+                return ["\n".join([*(["ok"] if well and not reasons else []), *(f"degraded: {each}" for each in reasons), ""]).encode()]
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"/metrics or /healthz\n"]
 

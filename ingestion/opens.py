@@ -21,6 +21,7 @@ from . import fstream
 from .counters import Counters
 from .errors import ParseError
 from .jsontext import encode
+from .numbering import Numbering
 from .output import Output, Record
 from .pseudonym import Pseudonyms
 from .sequence import Sequences
@@ -85,11 +86,11 @@ class Server:
 class FStreamHandler:
     """Packets of any number of caches to ``xcache.fstream.v1`` records."""
 
-    def __init__(self, output: Output, counters: Counters, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, output: Output, counters: Counters, pseudonyms: Pseudonyms, numbering: Numbering | None = None) -> None:
         self._output = output
         self._counters = counters
         self._pseudonyms = pseudonyms
-        self._sequences = Sequences(STREAM, fstream.PSEQ_MODULUS, counters)
+        self._sequences = Sequences(STREAM, fstream.PSEQ_MODULUS, fstream.PSEQ_FIRST, counters, numbering)
         self._servers: OrderedDict[ServerKey, Server] = OrderedDict()
         self._alive: dict[str, ServerKey] = {}
         self.open_count = 0
@@ -100,8 +101,8 @@ class FStreamHandler:
         try:
             self._dispatch(fstream.parse_header(raw), raw, source, recv_us)
         except ParseError as error:
-            # All but these may hold identities: of them only the header is quoted.
-            self._dead_letter(str(error), error.cause, raw if raw[:1] in (b"f", b"=") else raw[:8], recv_us)
+            # All but a window may hold identities: of them only the header is quoted.
+            self._dead_letter(str(error), error.cause, raw if fstream.begins_as_window(raw) else raw[:8], recv_us)
 
     def _dispatch(self, header: fstream.Header, raw: bytes, source: str, recv_us: int) -> None:
         if header.code == "f":
@@ -128,7 +129,7 @@ class FStreamHandler:
 
     def _on_window(self, header: fstream.Header, window: fstream.Window, source: str, raw: bytes, recv_us: int) -> None:
         key = (source, header.start_s, window.sid)
-        if not self._sequences.is_new(key, header.pseq, hash(raw)):
+        if not self._sequences.is_new(key, header.pseq, hash(raw), header.start_s * _US):
             return
         server = self._server(key, recv_us)
         lo_us, hi_us = window.begin_s * _US, window.end_s * _US + _LAST_US

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Protocol
 
 Record = dict[str, Any]
+
+
+def letter(stream: str, reason: str, raw: bytes, recv_us: int) -> Record:
+    """A dead letter as it is sent."""
+    return {"reason": reason, "stream": stream, "recv_us": recv_us, "raw": base64.b64encode(raw).decode()}
+
+
+def quotable(raw: bytes, begins: bytes) -> bytes:
+    """What of a datagram that cannot be read may stand in a dead letter: all of one that begins as the stream's own do, else 8 bytes.
+
+    A map packet that was sent to the wrong port, or a shoveler's message with one in it, holds identities.
+    """
+    return raw if raw.startswith(begins) else raw[:8]
 
 
 class Output(Protocol):

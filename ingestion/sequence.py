@@ -13,11 +13,16 @@ from enum import Enum
 from typing import NamedTuple
 
 from .counters import Counters
+from .numbering import Numbering
 
 #: Packets remembered per stream, seen and missing each. A duplicate or a late one on a network comes within a few packets.
 REMEMBERED = 64
 #: Streams remembered. A site has tens of caches; a flood of made-up senders must not fill the memory.
 MAX_STREAMS = 4096
+#: Clocks of two machines may differ by this much. A server that began longer than this after the collector's first start owes every packet.
+CLOCKS_DIFFER_US = 60_000_000
+#: Why a packet is missing: it was sent while this process took packets; or before the first one that it had of this sender.
+ON_THE_WAY, AWAY = CAUSES = ("on_the_way", "away")
 
 
 class Verdict(Enum):
@@ -45,14 +50,20 @@ class Sequence:
 
     __slots__ = ("_expected", "_missing", "_modulus", "_seen")
 
-    def __init__(self, modulus: int) -> None:
+    def __init__(self, modulus: int, expected: int = -1) -> None:
+        """``expected``: the number of the first packet, where it is known."""
         self._modulus = modulus
-        self._expected = -1
+        self._expected = expected
         self._seen: dict[int, Hashable] = {}
         self._missing: dict[int, None] = {}
 
+    @property
+    def expected(self) -> int:
+        """The number of the next packet; -1 where any will do."""
+        return self._expected
+
     def observe(self, number: int, fingerprint: Hashable) -> Observation:
-        """Judge the packet with this number. The first packet of a stream is never a gap: who starts late has lost nothing."""
+        """Judge the packet with this number. Where none was expected the first one is no gap: who starts late has lost nothing."""
         modulus = self._modulus
         expected = self._expected
         if number == expected or expected < 0:
@@ -86,32 +97,57 @@ class Sequence:
 
 
 class Sequences:
-    """The numberings of all senders of one kind of stream, counted. The sender heard of longest ago is forgotten first."""
+    """The numberings of all senders of one kind of stream, counted. The sender heard of longest ago is forgotten first.
 
-    def __init__(self, stream: str, modulus: int, counters: Counters) -> None:
+    ``packets_lost`` is modulo the numbering's range: a gap longer than that counts by as many ranges too few.
+    """
+
+    def __init__(self, stream: str, modulus: int, first: int, counters: Counters, numbering: Numbering | None = None) -> None:
+        """``first`` is the number of a sender's first packet; ``numbering`` what is known from the processes before this one."""
         self._stream = stream
         self._modulus = modulus
+        self._first = first
         self._counters = counters
+        self._numbering = numbering
         self._sequences: OrderedDict[Hashable, Sequence] = OrderedDict()
 
-    def is_new(self, sender: Hashable, number: int, fingerprint: Hashable) -> bool:
-        """Count what this packet says of the sender's numbering; False where it is a duplicate, to be left out."""
+    def is_new(self, sender: Hashable, number: int, fingerprint: Hashable, start_us: int) -> bool:
+        """Count what this packet says of the sender's numbering; False where it is a duplicate, to be left out.
+
+        ``start_us``: when the numbering began, by the sender's clock (Unix microseconds).
+        """
+        cause = ON_THE_WAY
         sequence = self._sequences.get(sender)
         if sequence is None:
-            sequence = self._sequences[sender] = Sequence(self._modulus)
+            expected, cause = self._known_before(sender, start_us)
+            sequence = self._sequences[sender] = Sequence(self._modulus, expected)
             if len(self._sequences) > MAX_STREAMS:
                 self._sequences.popitem(last=False)
         else:
             self._sequences.move_to_end(sender)
         verdict, lost = sequence.observe(number, fingerprint)
         if lost:
-            self._counters.add("packets_lost", self._stream, count=lost)
+            self._counters.add("packets_lost", self._stream, cause, lost)
         if verdict is Verdict.LATE:
             self._counters.add("packets_late", self._stream)
         elif verdict is Verdict.DUPLICATE:
             self._counters.add("packets_duplicate", self._stream)
             return False
+        if self._numbering is not None:
+            self._numbering.moved(self._stream, sender, sequence.expected)
         return True
+
+    def _known_before(self, sender: Hashable, start_us: int) -> tuple[int, str]:
+        """What the first packet's number should be (-1: any), and why what is missing before it would be."""
+        numbering = self._numbering
+        if numbering is None:
+            return -1, ON_THE_WAY
+        expected = numbering.expected(self._stream, sender)
+        if expected is not None:
+            return expected, AWAY
+        if start_us > numbering.since_us + CLOCKS_DIFFER_US:
+            return self._first, AWAY if start_us < numbering.opened_us else ON_THE_WAY
+        return -1, ON_THE_WAY
 
 
 def _bounded_put(into: dict[int, Hashable] | dict[int, None], number: int, value: Hashable) -> None:

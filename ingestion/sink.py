@@ -1,183 +1,388 @@
-"""Kafka: records to their topics, what did not parse to the dead letter topics.
+"""Records on their way to Kafka: into the spool first, from there to the producer, out of the spool once the broker has them.
 
-The producer is idempotent (acks=all), so a broker that goes away and comes back gives neither loss nor repetition nor another order within
-a key. While it is away, records wait in librdkafka's own queue, in memory, for as long as there is room; when that is full, new ones are
-dropped and counted. (Nothing survives the end of this process: there is no spool on disk yet.)
+There is one way only. A batch is appended to the spool (:mod:`.spool`) before it is sent; where all before it has been sent, it is handed
+to the producer from memory, so that nothing is read back while the broker keeps up. Where the broker is away, the producer's queue fills
+up, and what comes stays on disk, behind what is there already. So records of a key reach Kafka in the order in which they came:
+
+- the producer is idempotent (acks=all): a broker that goes away and comes back gives neither loss, nor repetition, nor another order;
+- where delivery fails for another reason (the topic is gone, the producer has a fatal error), all that waits for the broker is withdrawn
+  and sent again, in order, from the last record on that Kafka had acknowledged. The same after a restart. Both repeat records; ids tell;
+- a record that Kafka refuses as such (too large) is dropped and counted, since no repetition helps. Kafka refuses whole batches: what was
+  on the way is sent again one by one, so that none of the others is dropped with it.
 """
 
 from __future__ import annotations
 
-import base64
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from smartcache.config import Kafka
+from smartcache.config import Config
 
 from .counters import Counters
 from .jsontext import encode
-from .output import Record
+from .output import Record, letter
+from .segment import Frame
+from .spool import Spool
+from .topics import DEAD_LETTERS, PRODUCER, Topics, error_text, headers, with_dead_letters
 
-#: What waits for the broker, at most: five minutes of 1500 records/s, or 256 MiB.
-QUEUE_MESSAGES = 500_000
-QUEUE_KIBIBYTES = 256 * 1024
-#: How long one question to the broker about topics may take.
-ADMIN_TIMEOUT_S = 5.0
-_CREATE_TIMEOUT_S = 30.0
+#: Records appended to the spool at once, at most.
+BATCH_RECORDS = 1024
+#: A frame of more bytes is parted.
+FRAME_BYTES = 8 << 20
+#: What the producer is given before it has delivered, in messages and KiB; the rest stays on disk.
+WINDOW_MESSAGES = 100_000
+WINDOW_KIBIBYTES = 128 * 1024
+#: Records read back from the spool and given to the producer before the sockets get their turn again.
+TURN_RECORDS = 4096
+#: How long to wait after a failed delivery before all is sent again.
+AGAIN_S = 1.0
+#: How often what is shown of the spool is brought up to date.
+SURVEY_S = 0.1
+#: A broker that answers, and yet acknowledges nothing for so long, has lost the topic: then all is sent again.
+STALLED_S = 30.0
+#: Failures of one record that no repetition helps against.
+_REFUSED = frozenset((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE))
 
 
-class SinkError(Exception):
-    """Kafka refuses what is asked of it; waiting does not help. The text says what to change."""
+class Left(NamedTuple):
+    """What Kafka did not have at the end: records in the spool for the next start, and records that are nowhere."""
+
+    spooled: int
+    lost: int
 
 
-class BrokerAway(Exception):
-    """No broker answers; worth another try."""
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A frame that the producer has: ``end`` is the position behind it (None: it is not in the spool), ``left`` waits for the broker."""
+
+    sink: KafkaSink
+    stream: str
+    time_us: int
+    end: int | None
+    left: int
+    count: int
+    refused: int = 0
+    withdrawn: bool = False
+
+    def report(self, error: KafkaError | None, _: object) -> None:
+        """Take librdkafka's word on one record."""
+        if error is None:
+            self.left -= 1
+        elif not self.withdrawn:
+            self.sink.failed(self, error)
 
 
 class KafkaSink:
-    """The :class:`.output.Output` that produces to Kafka. One thread calls everything but ``ensure_topics``, which may block another."""
+    """The :class:`.output.Output` that produces to Kafka. One thread calls everything but ``ensure_topics`` and ``probe``."""
 
-    def __init__(self, config: Kafka, counters: Counters, say: Callable[[str], None]) -> None:
-        """``say`` takes what a person should know: when the broker is gone, and when it is back. Nothing is connected to yet."""
-        self._config = config
+    def __init__(self, config: Config, counters: Counters, say: Callable[[str], None]) -> None:
+        """``say`` takes what a person should know. Nothing is connected to yet. SpoolError where the spool cannot be used."""
+        self._config = config.kafka
         self._counters = counters
         self._say = say
-        self._topics = {"gstream": config.pfc_topic, "fstream": config.fstream_topic, "decision": config.decision_topic}
-        self._dead_letter_topics = {stream: topic + config.dlq_suffix for stream, topic in self._topics.items()}
-        self._headers = {topic: [("schema", topic.encode())] for topic in (*self._topics.values(), *self._dead_letter_topics.values())}
-        self._queued_ever = 0
-        self._failed = 0
-        self._away_since_delivered: int | None = None
-        self.fatal = ""
-        common = {"bootstrap.servers": config.bootstrap, "client.id": "smartcache-collector", "log_level": 0, "error_cb": self._on_error}
-        self._admin_config = {**common, "error_cb": lambda _: None}
-        self._producer = Producer(
-            {
-                **common,
-                "enable.idempotence": True,
-                "acks": "all",
-                "compression.type": "lz4",
-                "partitioner": "murmur2_random",  # as Java clients do
-                "linger.ms": 20,
-                "batch.num.messages": 10_000,
-                "queue.buffering.max.messages": QUEUE_MESSAGES,
-                "queue.buffering.max.kbytes": QUEUE_KIBIBYTES,
-                "message.timeout.ms": 0,  # a broker may be away for as long as the queue has room
-                "reconnect.backoff.max.ms": 2_000,
-                "delivery.report.only.error": True,
-                "on_delivery": self._on_failed,
-            }
-        )
+        self._routes = {stream: (topic, headers(stream)) for stream, topic in with_dead_letters(config.kafka).items()}
+        self._batches: dict[str, tuple[list[bytes | None], list[bytes]]] = {stream: ([], []) for stream in self._routes}
+        self._batched = 0
+        client = {"bootstrap.servers": config.kafka.bootstrap, "client.id": "smartcache-collector", "log_level": 0}
+        self._client = {**client, "error_cb": self._on_error}
+        self._topics = Topics(config.kafka, {**client, "error_cb": lambda _: None}, say)
+        self._spool = Spool(config.spool, say, self._on_lost)
+        self._blocks: deque[_Block] = deque()
+        self._sending: tuple[_Block, Frame, int] | None = None
+        self._flying: dict[str, int] = {}
+        self._again_at = self._moved_at = 0.0
+        self._failure = ""
+        self._singly_until: int | None = None
+        self._producer = self._connect()
+        #: Whether the topics are there: nothing is sent before.
+        self.open = False
+        #: Whether no broker answers, and since when (Unix seconds).
+        self.away = False
+        self.away_since_s = 0.0
+        #: Records that Kafka does not have yet, by stream, and when the oldest of them came (Unix microseconds, 0: none), as of the last
+        #: :meth:`poll`.
+        self.lag: dict[str, int] = {}
+        self.oldest_us = 0
+        self._survey_due = 0.0
+        self._told_away = False
+        self._survey()
 
     def record(self, stream: str, record: Record) -> None:
         """See :class:`.output.Output`."""
-        self._produce(stream, self._topics[stream], f"{record['cache']}|{record['lfn']}".encode(), encode(record).encode())
+        self._add(stream, f"{record['cache']}|{record['lfn']}".encode(), encode(record).encode())
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`."""
-        letter = {"reason": reason, "stream": stream, "recv_us": recv_us, "raw": base64.b64encode(raw).decode()}
-        self._produce(stream, self._dead_letter_topics[stream], None, encode(letter).encode())
+        self._add(stream + DEAD_LETTERS, None, encode(letter(stream, reason, raw, recv_us)).encode())
+
+    def encoded(self, stream: str, key: bytes, value: bytes) -> None:
+        """Take one finished record as it is sent: JSON, with the key that :meth:`record` would give it."""
+        self._add(stream, key, value)
+
+    def commit(self) -> None:
+        """Put what was taken into the spool: from now on it survives the death of this process. Does not wait for Kafka."""
+        if not self._batched:
+            return
+        self._batched = 0
+        now_us = time.time_ns() // 1000
+        for stream, (keys, values) in self._batches.items():
+            if values:
+                self._batches[stream] = ([], [])
+                self._take(Frame(stream, now_us, keys, values))
 
     def poll(self) -> None:
-        """Serve librdkafka's callbacks; call it several times a second. Does not block."""
-        self._producer.poll(0)
-        if self._away_since_delivered is not None and self.delivered > self._away_since_delivered:
-            self._away_since_delivered = None
-            self._say(f"Kafka at {self._config.bootstrap} is back")
+        """Serve librdkafka's callbacks and send what waits; call it several times a second. Does not wait for Kafka."""
+        self._serve(0)
+        self._settle()
+        if self._blocks and not self.away and time.monotonic() - self._moved_at > STALLED_S:
+            self._fail(f"nothing was acknowledged for {STALLED_S:.0f} s")
+        if self._failure:
+            self._withdraw()
+        elif self.open:
+            self._pump()
+        now_s = time.monotonic()
+        self._spool.tick(now_s)
+        if now_s >= self._survey_due:
+            self._survey_due = now_s + SURVEY_S
+            self._survey()
 
     @property
-    def queued(self) -> int:
-        """Records that wait for the broker's acknowledgement."""
+    def eager(self) -> bool:
+        """Whether there is something to send and room to send it: call ``poll`` again soon."""
+        return self.open and not self._failure and self._sending is None and not self._spool.caught_up
+
+    @property
+    def in_flight(self) -> int:
+        """Records that the producer has and the broker has not acknowledged."""
         return len(self._producer)
 
     @property
-    def delivered(self) -> int:
-        """Records that the broker has acknowledged."""
-        return self._queued_ever - self._failed - len(self._producer)
+    def spool_bytes(self) -> int:
+        """What the spool takes on disk."""
+        return self._spool.bytes
+
+    @property
+    def spool_trouble(self) -> str:
+        """Why the spool takes no records; empty where it does."""
+        return self._spool.trouble
+
+    @property
+    def wants_topics(self) -> bool:
+        """Whether ``ensure_topics`` is to be called (again)."""
+        return not self.open and time.monotonic() >= self._again_at
 
     def ensure_topics(self) -> None:
-        """Create the topics that are absent, look at those that are there.
+        """Create and check the topics, then sending begins. Raises as :meth:`.topics.Topics.ensure` does; waits for the broker's answer."""
+        self._topics.ensure()
+        self._is_back()
+        self.open = True
 
-        :class:`BrokerAway` where no broker answers; :class:`SinkError` where it refuses.
-        """
-        admin = AdminClient(self._admin_config)
-        wanted = [*self._topics.values(), *self._dead_letter_topics.values()]
-        try:
-            present = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise BrokerAway(_text(error)) from error
-        for name in wanted:
-            if name in present and len(present[name].partitions) < self._config.partitions:
-                self._say(
-                    f"topic {name} has {len(present[name].partitions)} partitions, [kafka] partitions says {self._config.partitions}; "
-                    "it is used as it is (more partitions would part the records of a file)"
-                )
-        new = [
-            NewTopic(name, num_partitions=self._config.partitions, replication_factor=self._config.replication)
-            for name in wanted
-            if name not in present
-        ]
-        if not new:
-            return
-        for name, answer in admin.create_topics(new, operation_timeout=_CREATE_TIMEOUT_S).items():
-            try:
-                answer.result(_CREATE_TIMEOUT_S)
-            except KafkaException as error:
-                code = error.args[0]
-                if code.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    continue
-                if code.retriable() or code.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-                    raise BrokerAway(_text(error)) from error
-                raise SinkError(
-                    f"topic {name} cannot be created: {_text(error)}; create it, or change [kafka] partitions, replication"
-                ) from error
-            except TimeoutError as error:
-                raise BrokerAway(f"topic {name} was not created in time") from error
+    def probe(self) -> None:
+        """Ask a broker that is away whether it is back; :class:`BrokerAway` where it is not."""
+        self._topics.probe()
+        self._is_back()
 
-    def close(self, timeout_s: float) -> int:
-        """Wait up to ``timeout_s`` for what is queued; how many records were left behind (they are counted as dropped)."""
+    def close(self, timeout_s: float) -> Left:
+        """Wait up to ``timeout_s`` for Kafka to take everything, not at all where it is known to be away; the rest stays in the spool."""
+        self.commit()
         deadline = time.monotonic() + timeout_s
-        while self.queued and not self.fatal and time.monotonic() < deadline:
-            self._producer.flush(0.1)
+        while self.open and time.monotonic() < deadline and (self._blocks or self._sending or not self._spool.caught_up):
+            if self.away and all(block.end is not None for block in self._blocks):
+                break
+            self._serve(0.02)
             self.poll()
-        left = self.queued
-        if left:
-            self._counters.add("records_dropped", "kafka", "undelivered_at_exit", left)
-        return left
+        self._survey()
+        waiting = sum(self.lag.values())
+        lost = self._abandon()
+        self._producer.purge()
+        self._serve(0)
+        self._spool.close()
+        return Left(waiting - lost, lost)
 
-    def _produce(self, stream: str, topic: str, key: bytes | None, value: bytes) -> None:
-        for last_try in (False, True):
+    # --- into the spool ---------------------------------------------------------------------------------------------------------------
+
+    def _add(self, stream: str, key: bytes | None, value: bytes) -> None:
+        keys, values = self._batches[stream]
+        keys.append(key)
+        values.append(value)
+        self._batched += 1
+        if self._batched >= BATCH_RECORDS:
+            self.commit()
+
+    def _take(self, frame: Frame) -> None:
+        stream, time_us, keys, values = frame
+        count = len(values)
+        if count > 1 and sum(map(len, values)) > FRAME_BYTES:
+            self._take(Frame(stream, time_us, keys[: count // 2], values[: count // 2]))
+            self._take(Frame(stream, time_us, keys[count // 2 :], values[count // 2 :]))
+            return
+        direct = self.open and not self._failure and self._sending is None and self._spool.caught_up
+        self.lag[stream] = self.lag.get(stream, 0) + count
+        end = self._spool.append(frame)
+        if end is not None:
+            self._counters.add("records_spooled", stream, count=count)
+            if direct:
+                self._spool.skip(frame)
+        elif not direct:
+            self._counters.add("records_dropped", stream, "disk_full", count)
+            return
+        if direct:
+            self._begin(frame, end)
+            self._push()
+
+    # --- from the spool to the broker -------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        limit = TURN_RECORDS
+        while limit > 0:
+            if self._sending is None:
+                found = self._spool.read()
+                if found is None:
+                    return
+                self._begin(*found)
+                limit -= len(found[0].values)
+            self._push()
+            if self._sending is not None:
+                return
+
+    def _serve(self, timeout_s: float) -> None:
+        """librdkafka's callbacks; the exception that it makes of a fatal error is one more failure of delivery."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            self._fail(error_text(error))
+
+    def _begin(self, frame: Frame, end: int | None) -> None:
+        count = len(frame.values)
+        block = _Block(self, frame.stream, frame.time_us, end, count, count)
+        self._blocks.append(block)
+        self._flying[frame.stream] = self._flying.get(frame.stream, 0) + count
+        if frame.stream in self._routes:
+            self._sending = (block, frame, 0)
+        else:  # a spool that another version of this program has written
+            self._counters.add("records_dropped", frame.stream, "unknown_stream", count)
+            block.left, block.refused = 0, count
+
+    def _push(self) -> None:
+        """Give the producer the frame at hand, as far as it has room."""
+        if self._sending is None:
+            return
+        block, frame, start = self._sending
+        produce, report = self._producer.produce, block.report
+        topic, headers = self._routes[frame.stream]
+        keys, values = frame.keys, frame.values
+        for index in range(start, len(values)):
             try:
-                self._producer.produce(topic, value, key, headers=self._headers[topic])
+                produce(topic, values[index], keys[index], headers=headers, on_delivery=report)
             except BufferError:
-                if last_try:
-                    self._counters.add("records_dropped", stream, "queue_full")
-                self._producer.poll(0)
+                self._sending = (block, frame, index)
+                return
             except KafkaException as error:
-                self._counters.add("records_dropped", stream, "refused")
-                if error.args[0].fatal():
-                    self.fatal = _text(error)
-                return
-            else:
-                self._queued_ever += 1
-                return
+                self.failed(block, error.args[0])
+                if self._failure:
+                    self._sending = None
+                    return
+        self._sending = None
 
-    def _on_failed(self, error: KafkaError | None, message: object) -> None:
-        if error is not None:
-            self._failed += 1
-            self._counters.add("records_dropped", "kafka", "delivery_failed")
+    def failed(self, block: _Block, error: KafkaError) -> None:
+        """A record of ``block`` was not delivered: drop it where Kafka does not want it, else have all sent again."""
+        if error.code() in _REFUSED and self._singly:
+            block.left -= 1
+            block.refused += 1
+            self._counters.add("records_dropped", block.stream, "refused")
+            return
+        if error.code() in _REFUSED:
+            self._singly_until = self._spool.end
+        self._fail(str(error.str()))
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._again_at = time.monotonic() + AGAIN_S
+
+    def _settle(self) -> None:
+        """Forget what the broker has: the blocks at the front of which nothing is left."""
+        blocks, end = self._blocks, None
+        if not blocks or not blocks[0].left or self.away:
+            self._moved_at = time.monotonic()
+        while blocks and not blocks[0].left:
+            block = blocks.popleft()
+            self._counters.add("records_delivered", block.stream, count=block.count - block.refused)
+            self._flying[block.stream] -= block.count
+            end = block.end if block.end is not None else end
+        if end is not None:
+            self._spool.acknowledge(end)
+            if self._singly_until is not None and not blocks and end >= self._singly_until:
+                self._singly_until = None
+                self._producer = self._connect()
+
+    def _withdraw(self) -> None:
+        """After a failure: a new producer, and all again from what was acknowledged last."""
+        repeated = sum(self._flying.values())
+        self._say(
+            f"delivery to Kafka at {self._config.bootstrap} failed ({self._failure}); the {repeated} records on the way are sent again"
+        )
+        self._producer.purge()
+        self._serve(0.1)  # with the last word on each record: some may be refused as such
+        lost = self._abandon()
+        self._counters.add("deliveries_repeated", "kafka", count=repeated - lost)
+        self._producer = self._connect()
+        self._spool.rewind()
+        self._failure = ""
+        self.open = False
+
+    def _abandon(self) -> int:
+        """Count what is on the way to the broker and cannot be read again; how many records that is."""
+        lost = 0
+        for block in self._blocks:
+            block.withdrawn = True
+            if block.end is None or block.end <= self._spool.begin:
+                self._counters.add("records_dropped", block.stream, "disk_full" if block.end is None else "spool_full", block.left)
+                lost += block.left
+        self._blocks.clear()
+        self._flying.clear()
+        self._sending = None
+        return lost
+
+    def _connect(self) -> Producer:
+        self._singly = singly = self._singly_until is not None
+        return Producer(
+            {
+                **self._client,
+                **PRODUCER,
+                **({"batch.num.messages": 1} if singly else {}),
+                "enable.gapless.guarantee": not singly,  # where one fails for good, none behind it may be delivered
+                "queue.buffering.max.messages": WINDOW_MESSAGES,
+                "queue.buffering.max.kbytes": WINDOW_KIBIBYTES,
+            }
+        )
+
+    # --- what others are told ---------------------------------------------------------------------------------------------------------
+
+    def _survey(self) -> None:
+        unread = self._spool.unread
+        self.lag = {stream: unread.get(stream, 0) + self._flying.get(stream, 0) for stream in {**unread, **self._flying, **self._routes}}
+        self.oldest_us = self._blocks[0].time_us if self._blocks else self._spool.oldest_unread_us
+
+    def _on_lost(self, stream: str, cause: str, count: int) -> None:
+        self._counters.add("records_dropped" if stream != "spool" else "spool_damaged", stream, cause, count)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
-            self.fatal = error.str()
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since_delivered is None:
-            self._away_since_delivered = self.delivered
-            self._say(
-                f"Kafka at {self._config.bootstrap} is away; records wait in memory (up to {QUEUE_MESSAGES}), then new ones are dropped"
-            )
+            self._fail(error.str())
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN and not self.away:
+            self.away_since_s = time.time()
+            self.away = True
+            if self.open:  # else whoever waits for the topics says so
+                self._told_away = True
+                self._say(f"Kafka at {self._config.bootstrap} is away; records wait in the spool")
 
-
-def _text(error: KafkaException) -> str:
-    return str(error.args[0].str())
+    def _is_back(self) -> None:
+        self.away = False
+        if self._told_away:
+            self._told_away = False
+            self._say(f"Kafka at {self._config.bootstrap} is back")

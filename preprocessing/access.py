@@ -1,17 +1,21 @@
-"""The access table: one row per open of a file at a cache. Its columns, and a reader for programs without Spark.
+"""The access table: one row per open of a file at a cache. Its columns, and a reader for programs that are no jobs of Spark's.
 
-Layout: ``TABLE/cache=HOST%3APORT/day=YYYY-MM-DD/part-….parquet`` and ``TABLE/_spark_metadata/``, the list of the files that count. A
-batch that was killed leaves files that are in no list, some of them half written: whoever does not read through Spark takes the list, as
-:func:`read_access_table` does.
+Layout: ``TABLE/cache=HOST%3APORT/day=YYYY-MM-DD/part-….parquet`` and the lists of the files that count (:mod:`.table`). A batch that was
+killed leaves files that are in no list, some of them half written: whoever reads takes the list, as :func:`read_access_table` and, in
+Spark, :func:`.table.read` do.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
+
+from .storage import Local, Reader
+from .table import listing, partition_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,15 +33,30 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("b_hit", "long"),
     ("b_miss", "long"),
     ("b_bypass", "long"),
+    ("b_todisk", "long"),
+    ("blk_size", "long"),
+    ("n_blks_done", "long"),
+    ("access_cnt", "long"),
+    ("detach_us", "long"),
     ("answer", "string"),
     ("reason", "string"),
     ("score", "double"),
     ("probability", "double"),
     ("model", "string"),
+    ("challenger_model", "string"),
+    ("challenger_answer", "string"),
+    ("challenger_score", "double"),
     ("t_us", "long"),
     ("on_disk", "boolean"),
     ("fill", "float"),
     ("known_size", "long"),
+    ("read_share", "float"),
+    ("boot_us", "long"),
+    ("seq", "long"),
+    ("history_scanned", "boolean"),
+    ("history_boot_us", "long"),
+    ("history_seq", "long"),
+    ("side_table", "long"),
     ("decision_id", "string"),
     ("pfc_id", "string"),
     ("user", "string"),
@@ -47,11 +66,6 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("day", "date"),
 )
 PARTITIONS = ("cache", "day")
-_METADATA = "_spark_metadata"
-
-
-class TableError(Exception):
-    """There is no access table where one was looked for, or its file list cannot be read."""
 
 
 def access_schema() -> StructType:
@@ -64,64 +78,76 @@ def access_schema() -> StructType:
     return schema
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The files of an access table at one moment, in the order in which they came; what reads them may be any file system's."""
+
+    files: Reader
+    paths: tuple[str, ...]
+
+    @classmethod
+    def of(cls, files: Reader, table: str) -> Snapshot:
+        """:class:`.table.TableError` where there is no table."""
+        root = urlsplit(table).path if isinstance(files, Local) else table
+        return cls(files, tuple(f"{root}/{name}" for name in listing(files, root).files))
+
+    @property
+    def days(self) -> list[date]:
+        """The days that the table has opens of, in their order."""
+        return sorted({day for path in self.paths if (day := _day(path)) is not None})
+
+    def days_of(self, cache: str) -> list[date]:
+        """Those of one cache."""
+        return sorted({day for path in self.paths if partition_of(path).get("cache") == cache and (day := _day(path)) is not None})
+
+    def read(
+        self, columns: Sequence[str] | None = None, from_day: date | None = None, to_day: date | None = None, cache: str = ""
+    ) -> pa.Table:
+        """The opens as Arrow (``.to_pandas()`` for a frame), sorted by cache, time and open_id; empty where there are none.
+
+        ``columns``: only these. ``from_day``, ``to_day``: no days before, none after. ``cache``: only this one's. It is all read into
+        memory: for what does not fit there, use Spark.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        wanted = list(columns or [name for name, _ in COLUMNS])
+        read = [*dict.fromkeys([*wanted, "open_us", "open_id", "cache"])]
+        schema = _arrow_schema()
+        parts = [pa.schema([schema.field(name) for name in read]).empty_table()]
+        stored = [name for name in read if name not in PARTITIONS]
+        for path in self.paths:
+            day, partition = _day(path), partition_of(path)
+            if day is not None and ((from_day is not None and day < from_day) or (to_day is not None and day > to_day)):
+                continue
+            if cache and partition.get("cache") != cache:
+                continue
+            with self.files.on_disk(path) as file:
+                part = pq.ParquetFile(file).read(columns=stored)
+            for name, value in partition.items():
+                if name in PARTITIONS and name in read:
+                    part = part.append_column(name, pa.array([value] * part.num_rows, pa.string()).cast(schema.field(name).type))
+            for name in read:
+                if name not in part.column_names:  # written before the table had this column
+                    part = part.append_column(name, pa.nulls(part.num_rows, schema.field(name).type))
+            parts.append(part.select(read).cast(parts[0].schema))
+        whole = pa.concat_tables(parts)
+        return whole.sort_by([("cache", "ascending"), ("open_us", "ascending"), ("open_id", "ascending")]).select(wanted)
+
+
+def _day(path: str) -> date | None:
+    day = partition_of(path).get("day", "")
+    return date.fromisoformat(day) if day else None
+
+
 def table_files(table: Path | str) -> list[Path]:
-    """The files that belong to the table, in the order of their batches. Local file systems only; :class:`TableError` where it is none."""
-    root = Path(urlsplit(str(table)).path)
-    batches = _batches(root / _METADATA)
-    files: dict[Path, None] = {}
-    for batch in batches:
-        lines = batch.read_text(encoding="utf-8").splitlines()
-        if not lines or lines[0] != "v1":
-            raise TableError(f"{batch}: the file list has version {lines[:1]}, this reads v1")
-        for line in lines[1:]:
-            entry = json.loads(line)
-            path = Path(unquote(urlsplit(entry["path"]).path))
-            if entry["action"] == "delete":
-                files.pop(path, None)
-            else:
-                files[path] = None
-    return list(files)
+    """The files of a table on a local disk, in the order in which they came; :class:`.table.TableError` where it is none."""
+    return [Path(path) for path in Snapshot.of(Local(), str(table)).paths]
 
 
 def read_access_table(table: Path | str, columns: Sequence[str] | None = None) -> pa.Table:
-    """The whole table as Arrow (``.to_pandas()`` for a frame), sorted by cache, time and open_id; empty where nothing was written yet.
-
-    ``columns``: only these. It is all read into memory: for a table that does not fit there, use Spark.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    wanted = list(columns or [name for name, _ in COLUMNS])
-    read = [*dict.fromkeys([*wanted, "open_us", "open_id", "cache"])]
-    schema = _arrow_schema()
-    parts = [pa.schema([schema.field(name) for name in read]).empty_table()]
-    stored = [name for name in read if name not in PARTITIONS]
-    for file in table_files(table):
-        part = pq.ParquetFile(file).read(columns=stored)
-        for name, value in _partition_values(file).items():
-            if name in read:
-                part = part.append_column(name, pa.array([value] * part.num_rows, pa.string()).cast(schema.field(name).type))
-        parts.append(part.select(read).cast(parts[0].schema))
-    whole = pa.concat_tables(parts)
-    return whole.sort_by([("cache", "ascending"), ("open_us", "ascending"), ("open_id", "ascending")]).select(wanted)
-
-
-def _batches(metadata: Path) -> list[Path]:
-    """The list's files from the last compaction on: `N.compact` holds all before it."""
-    if not metadata.is_dir():
-        raise TableError(f"{metadata} does not exist: no `smartcache stream` has written an access table there yet")
-    numbered = {int(path.name.partition(".")[0]): path for path in metadata.iterdir() if path.name.partition(".")[0].isdigit()}
-    last = max((number for number, path in numbered.items() if path.suffix == ".compact"), default=-1)
-    return [path for number, path in sorted(numbered.items()) if number >= last]
-
-
-def _partition_values(file: Path) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for part in file.parent.parts:
-        name, equals, value = part.partition("=")
-        if equals and name in PARTITIONS:
-            values[name] = unquote(value)
-    return values
+    """The whole of a table on a local disk, as :meth:`Snapshot.read`; empty where nothing was written yet."""
+    return Snapshot.of(Local(), str(table)).read(columns)
 
 
 def _arrow_schema() -> Any:

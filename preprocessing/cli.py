@@ -1,4 +1,7 @@
-"""The commands ``smartcache stream`` and ``smartcache build-dataset``."""
+"""The commands ``smartcache stream`` and ``smartcache build-dataset``; spark-submit takes this file, so it imports by whole names.
+
+The others of this folder come with them.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from smartcache.config import Config, ConfigError, load
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="The site's configuration, laid over the defaults; else the file that $SMARTCACHE_CONFIG names."),
-]
+from smartcache.config import ConfigError
+from smartcache.preprocessing import table_cli
+from smartcache.preprocessing.stats import cli as stats_cli
+from smartcache.preprocessing.terminal import ConfigFile, fail, first_line, load_config, spark_job
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the one command line."""
     app.command("stream")(stream)
     app.command("build-dataset")(build_dataset)
+    stats_cli.register(app)
+    table_cli.register(app)
 
 
 def stream(
@@ -35,11 +38,11 @@ def stream(
     join_grace_s after the client's close. Records that cannot be read go to [streaming] quarantine with the reason. Stop it with SIGTERM or
     Ctrl-C; started again it goes on where it was, without loss or duplicates. One process per checkpoint.
     """
-    settings = _load(config)
+    settings = load_config(config)
     stop = threading.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stop.set())
-    from .streaming import Stream, StreamError
+    from smartcache.preprocessing.streaming import Stream, StreamError
 
     work = Stream(settings)
     try:
@@ -53,11 +56,11 @@ def stream(
             if metrics is not None:
                 _replace(metrics, work.counters.prometheus())
     except ConfigError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except Exception as error:
         # A signal to the process group ends Spark's JVM too: what it says then is no failure.
         if not stop.is_set():
-            _fail(str(error) if isinstance(error, StreamError) else f"stream: {type(error).__name__}: {_first_line(error)}", 1)
+            fail(str(error) if isinstance(error, StreamError) else f"stream: {type(error).__name__}: {first_line(error)}", 1)
     finally:
         with contextlib.suppress(Exception):
             work.stop()
@@ -83,42 +86,17 @@ def build_dataset(
     file was not seen again before the window's end are marked as censored. The same table, window and configuration give the same rows;
     manifest.json holds what is needed to make it again.
     """
-    settings = _load(config)
+    settings = load_config(config)
     try:
-        from .dataset import DatasetError, Request, build, moment_us
+        from smartcache.preprocessing.dataset import DatasetError, Request, build, moment_us
 
         request = Request(output, tuple(cache or ()), moment_us(start, "--from"), moment_us(end, "--to"))
     except ValueError as error:
-        _fail(str(error), 2)
-    from rich.console import Console
-
-    from .session import spark_session
-
-    try:
-        with Console(stderr=True).status("starting Spark") as status:
-            spark = spark_session(settings, "smartcache-build-dataset")
-            try:
-                manifest = build(spark, settings, request, lambda text: status.update(text))
-            finally:
-                spark.stop()
-    except ConfigError as error:
-        _fail(str(error), 2)
-    except DatasetError as error:
-        _fail(str(error), 1)
+        fail(str(error), 2)
+    with spark_job(settings, "build-dataset", (DatasetError,)) as (spark, progress):
+        manifest = build(spark, settings, request, progress)
     splits = ", ".join(f"{count} {name}" for name, count in manifest["splits"].items())
     print(f"{output}: {manifest['rows']} rows ({splits}), SHA-256 {manifest['sha256'][:16]}…")
-
-
-def _load(path: Path | None) -> Config:
-    try:
-        return load(path)
-    except ConfigError as error:
-        _fail(str(error), 2)
-
-
-def _fail(text: str, status: int) -> NoReturn:
-    print(text, file=sys.stderr)
-    raise typer.Exit(status)
 
 
 def _replace(path: Path, text: str) -> None:
@@ -128,11 +106,7 @@ def _replace(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), "no reason given")
-
-
 if __name__ == "__main__":
-    main = typer.Typer(no_args_is_help=True, add_completion=False)
+    main = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
     register(main)
     main()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smartcache.config import Config
 
-#: What the core reads; the other sections mean nothing to it.
+#: What features depend on; the other sections mean nothing to ``Core`` and ``schema``.
 SECTIONS = ("dataset", "history", "features")
+#: What the replay of a cache depends on besides.
+REPLAY_SECTIONS = (*SECTIONS, "policy", "evictor")
 
 
-def core_toml(config: Config) -> str:
+def core_toml(config: Config, sections: Sequence[str] = SECTIONS) -> str:
     """The core's part of ``config`` as TOML text: what ``Core(text)`` and ``schema(text)`` take."""
     lines: list[str] = []
-    for section in SECTIONS:
+    for section in sections:
         lines.append(f"[{section}]")
         values = getattr(config, section).model_dump(by_alias=True)
         lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
@@ -49,7 +52,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"

@@ -1,11 +1,13 @@
 """``smartcache build-dataset``: the access table becomes a training set, as one Spark job that collects no rows on the driver.
 
-Which rows: where a cache has decisions, its opens that have one, with what the plugin knew (`t_us`, `on_disk`, `known_size`, `fill`);
-where it has none (no plugin yet), all its opens at `open_us`, as never on disk and of unknown size. Opens from ``--from`` to before
-``--to``.
+Which rows: where a cache has decisions, its opens that have one, with what the plugin knew (`t_us`, `on_disk`, `known_size`, `fill`,
+`read_share`); where it has none (no plugin yet), all its opens at `open_us`, as never on disk and of unknown size. Opens from ``--from`` to
+before ``--to``.
 
-Features: the core, replayed over those rows in the order (time, open_id), cache by cache: one task a cache, sorted by Spark, streamed
-through the core batch by batch, so a task holds the core's history and one batch.
+Features: the core, replayed over those rows in the order in which the plugin was asked, (boot_us, seq), and by (time, open_id) where no
+plugin was; cache by cache: one task a cache, sorted by Spark, streamed through the core batch by batch, so a task holds the core's history
+and one batch. :mod:`.replay` says how a history goes on after a restart of the server. Each with the side table that the plugin had, as
+long as that is kept (:mod:`.side_tables`).
 
 Labels: seconds to the next open of that LFN at that cache, *any* open, one that Decide was not asked for counts as demand too (its time
 is as coarse as the f-stream's window). Where no further open was seen, `censored`. `observed_s`: from the open to the window's end, of
@@ -26,13 +28,17 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .core import core, core_schema, core_toml
+from .core import core_schema, core_toml
 from .manifest import COLUMNS, RowsDigest, digest_of
+from .replay import NO_BOOT, Replay
+from .side_tables import NO_TABLE, SideTables, kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +51,8 @@ SPLITS = ("train", "validate", "test")
 _STEPS_US = (86_400_000_000, 60_000_000, 1_000, 1)
 
 Progress = Callable[[str], None]
+#: For each cache: boot_us, and the boot_us and seq that it went on from.
+Origins = dict[str, list[tuple[int, int, int]]]
 
 
 class DatasetError(Exception):
@@ -90,12 +98,14 @@ def build(spark: SparkSession, config: Config, request: Request, progress: Progr
     opens = _opens(spark, config.streaming.table, request)
     progress("reading the access table")
     caches, end_us = _caches(opens, request)
+    origins = _origins(opens)
+    versions = _side_tables(spark, opens, config.side_table.file)
     rows = _labelled(opens, caches, end_us).persist()
     try:
         progress("finding the times of the split")
         cuts = _cuts(rows, (config.training_set.train, config.training_set.train + config.training_set.validate_))
         progress(f"computing features of {len(caches)} caches")
-        told = _write(spark, rows, list(caches), cuts, text, f"{request.output}/_writing")
+        told = _write(spark, rows, list(caches), cuts, (text, origins, versions), f"{request.output}/_writing")
     finally:
         rows.unpersist()
     first_us, last_us = min(each["first_us"] for each in told), max(each["last_us"] for each in told)
@@ -110,7 +120,15 @@ def build(spark: SparkSession, config: Config, request: Request, progress: Progr
         "censored": sum(each["censored"] for each in told),
         "source": config.streaming.table,
         "files": [
-            {"name": _name(index), "cache": cache, "rows": told[index]["rows"], "decisions": caches[cache], "sha256": told[index]["sha256"]}
+            {
+                "name": _name(index),
+                "cache": cache,
+                "rows": told[index]["rows"],
+                "decisions": caches[cache],
+                "unknown_histories": told[index]["unknown_histories"],
+                "unknown_side_tables": told[index]["unknown_side_tables"],
+                "sha256": told[index]["sha256"],
+            }
             for index, cache in enumerate(caches)
         ],
         "sha256": digest_of([each["sha256"] for each in told]),
@@ -128,9 +146,12 @@ def _opens(spark: SparkSession, table: str, request: Request) -> DataFrame:
     from pyspark.sql import functions as F
 
     from .access import access_schema
+    from .table import TableError, read
 
     try:
-        opens = spark.read.schema(access_schema()).parquet(table)
+        opens = read(spark, table, access_schema())
+    except TableError as error:
+        raise DatasetError(str(error)) from error
     except AnalysisException as error:
         raise DatasetError(f"[streaming] table {table!r} cannot be read: {str(error).splitlines()[0]}") from error
     if request.caches:
@@ -156,6 +177,31 @@ def _caches(opens: DataFrame, request: Request) -> tuple[dict[str, bool], int]:
     return {row["cache"]: bool(row["decided"]) for row in sorted(found, key=lambda row: row["cache"])}, request.to_us or last_us
 
 
+def _origins(opens: DataFrame) -> Origins:
+    """For each cache: its boots that began with a restored history, and the moment that was of. One a restart."""
+    from pyspark.sql import functions as F
+
+    restored = opens.where(F.col("history_boot_us").isNotNull()).select("cache", "boot_us", "history_boot_us", "history_seq").distinct()
+    origins: Origins = {}
+    for row in restored.orderBy("cache", "boot_us").collect():
+        origins.setdefault(row["cache"], []).append((row["boot_us"], row["history_boot_us"], row["history_seq"]))
+    return origins
+
+
+def _side_tables(spark: SparkSession, opens: DataFrame, file: str) -> list[int]:
+    """The versions that opens were answered with and that are kept beside ``file``: each is brought to the workers."""
+    from pyspark.sql import functions as F
+
+    there = kept(Path(file)) if file else {}
+    if not there:
+        return []
+    used = opens.where(F.col("side_table").isin(*there)).select("side_table").distinct().collect()
+    versions = sorted(row["side_table"] for row in used)
+    for version in versions:
+        spark.sparkContext.addFile(str(there[version]))
+    return versions
+
+
 def _labelled(opens: DataFrame, caches: dict[str, bool], end_us: int) -> DataFrame:
     """What the core is told of each kept open, and its label; `part` is the cache's place in the order."""
     from pyspark.sql import Window
@@ -173,10 +219,14 @@ def _labelled(opens: DataFrame, caches: dict[str, bool], end_us: int) -> DataFra
             "cache",
             "lfn",
             "open_id",
+            F.coalesce("boot_us", F.lit(NO_BOOT)).alias("boot_us"),
+            F.coalesce("seq", F.lit(0)).alias("seq"),
             F.col("open_us").alias("t_us"),
             F.coalesce("on_disk", F.lit(False)).alias("on_disk"),
             F.coalesce("known_size", F.lit(-1)).cast("long").alias("known_size"),
             F.coalesce("fill", F.lit(-1.0)).cast("float").alias("fill"),
+            F.coalesce("read_share", F.lit(-1.0)).cast("float").alias("read_share"),
+            F.coalesce("side_table", F.lit(NO_TABLE)).cast("long").alias("side_table"),
             F.coalesce(true_size, F.lit(-1)).cast("long").alias("size"),
             ((F.col("next_us") - F.col("open_us")) / 1e6).alias("next_open_s"),
             F.col("next_us").isNull().alias("censored"),
@@ -210,19 +260,28 @@ def _nth_time(rows: DataFrame, index: int) -> int:
     return start
 
 
-def _write(spark: SparkSession, rows: DataFrame, caches: list[str], cuts: list[int], text: str, folder: str) -> list[dict[str, Any]]:
-    """Write one file a cache; what each of them holds, in order."""
+def _write(
+    spark: SparkSession, rows: DataFrame, caches: list[str], cuts: list[int], past: tuple[str, Origins, list[int]], folder: str
+) -> list[dict[str, Any]]:
+    """Write one file a cache; what each of them holds, in order.
+
+    ``past``: configuration of the core, where boots went on from, and the versions of the side table that the workers have.
+    """
     from pyspark.sql import functions as F
 
     told = spark.sparkContext.accumulator({}, _merging())
     split = F.when(F.col("t_us") < cuts[0], SPLITS[0]).when(F.col("t_us") < cuts[1], SPLITS[1]).otherwise(SPLITS[2])
-    ordered = rows.withColumn("split", split).repartitionById(len(caches), F.col("part")).sortWithinPartitions("t_us", "open_id")
-    featured = ordered.mapInArrow(_featuring(text, told), ", ".join(f"{name} {kind}" for name, kind in COLUMNS))
+    ordered = (
+        rows.withColumn("split", split)
+        .repartitionById(len(caches), F.col("part"))
+        .sortWithinPartitions("boot_us", "seq", "t_us", "open_id")
+    )
+    featured = ordered.mapInArrow(_featuring(*past, told), ", ".join(f"{name} {kind}" for name, kind in COLUMNS))
     featured.write.mode("overwrite").option("compression", "zstd").parquet(folder)
     return [told.value[cache] for cache in caches]
 
 
-def _featuring(text: str, told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _featuring(text: str, origins: Origins, versions: list[int], told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
     names = [name for name, _ in COLUMNS]
 
     def replay(batches: Iterator[Any]) -> Iterator[Any]:
@@ -230,34 +289,43 @@ def _featuring(text: str, told: Any) -> Callable[[Iterator[Any]], Iterator[Any]]
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        history = core(text)
         digest = RowsDigest()
         fact: dict[str, Any] = {"censored": 0, "splits": dict.fromkeys(SPLITS, 0)}
-        cache = ""
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            cache = batch["cache"][0].as_py()
-            columns = {name: batch[name] for name in batch.schema.names}
-            features = history.replay(
-                columns["t_us"].to_numpy(),
-                columns["lfn"].to_pylist(),
-                columns["on_disk"].to_numpy(zero_copy_only=False),
-                columns["known_size"].to_numpy(),
-                columns["fill"].to_numpy(),
-            )
-            width = features.shape[1]
-            offsets = np.arange(0, (len(features) + 1) * width, width, dtype=np.int32)
-            columns["features"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(features).reshape(-1)))
-            made = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
-            digest.add(made)
-            fact["censored"] += pc.sum(made["censored"]).as_py()
-            for each in pc.value_counts(made["split"]).to_pylist():
-                fact["splits"][each["values"]] += each["counts"]
-            fact.setdefault("first_us", made["t_us"][0].as_py())
-            fact["last_us"] = made["t_us"][-1].as_py()
-            yield made
-        if cache:
+        first_us, last_us = [], []
+        cache, history = "", None
+        with tempfile.TemporaryDirectory(prefix="smartcache-replay-") as folder:
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                columns = {name: batch[name] for name in batch.schema.names}
+                if history is None:
+                    cache = batch["cache"][0].as_py()
+                    history = Replay(text, origins.get(cache, ()), Path(folder), SideTables.of_job(versions))
+                features = history.features(
+                    columns["boot_us"].to_numpy(),
+                    columns["seq"].to_numpy(),
+                    columns["t_us"].to_numpy(),
+                    columns["lfn"].to_pylist(),
+                    columns["on_disk"].to_numpy(zero_copy_only=False),
+                    columns["known_size"].to_numpy(),
+                    columns["fill"].to_numpy(),
+                    columns["read_share"].to_numpy(),
+                    columns["side_table"].to_numpy(),
+                )
+                width = features.shape[1]
+                offsets = np.arange(0, (len(features) + 1) * width, width, dtype=np.int32)
+                columns["features"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(features).reshape(-1)))
+                made = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+                digest.add(made)
+                fact["censored"] += pc.sum(made["censored"]).as_py()
+                for each in pc.value_counts(made["split"]).to_pylist():
+                    fact["splits"][each["values"]] += each["counts"]
+                first_us.append(pc.min(made["t_us"]).as_py())
+                last_us.append(pc.max(made["t_us"]).as_py())
+                yield made
+        if history is not None:
+            fact |= {"first_us": min(first_us), "last_us": max(last_us), "unknown_histories": len(history.unknown)}
+            fact["unknown_side_tables"] = history.tables.unknown
             told.add({cache: {**fact, "rows": digest.rows, "sha256": digest.hexdigest()}})
 
     return replay

@@ -15,9 +15,10 @@ so it is that first open's where
 file ids, so of clients that overlap the first one gets both. Nothing is settled before the row is written: with each new record all open
 questions are matched anew, so the order of arrival does not matter.
 
-A row is written once both were found, or once the open's record is ``grace_ms`` old. An open that was answered bypass has no pfc record:
-it does not wait for one. What belongs to no open is dropped ``watermark_ms`` after it came, and counted. Record ids are remembered as
-long, so a duplicate that comes later than that makes a second row.
+A row is written once both were found, or once the open's record has waited ``grace_ms``, and a `CATCH_UP`-th of the time by which it came
+late to the stream: a stream that was away reads its topics batch by batch, and the three records of an open come less close together than
+they were sent. An open that was answered bypass has no pfc record: it does not wait for one. What belongs to no open is dropped
+``watermark_ms`` after it came, and counted. Record ids are remembered as long: a duplicate that comes later than that makes a second row.
 
 All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
 """
@@ -36,6 +37,12 @@ SECOND_US = 1_000_000
 SLACK_US = SECOND_US
 #: pfc attaches this long after the decision at most.
 ATTACH_AFTER_DECISION_US = 5 * SECOND_US
+
+#: A stream that was away reads at least so many times as fast as the records came.
+CATCH_UP = 4
+
+#: What a row takes from its pfc record as it is.
+PFC_COUNTS = ("b_hit", "b_miss", "b_bypass", "b_todisk", "blk_size", "n_blks_done", "access_cnt", "detach_us")
 
 Record = dict[str, Any]
 Namer = Callable[[str], str]
@@ -158,15 +165,20 @@ def access_row(opened: Record, decision: Record | None, pfc: Record | None, data
         "dataset": dataset,
         "size": size,
         "b_read": read,
-        **{name: None if pfc is None else pfc.get(name) for name in ("b_hit", "b_miss", "b_bypass")},
+        **{name: None if pfc is None else pfc.get(name) for name in PFC_COUNTS},
         "pfc_id": None if pfc is None else pfc["record_id"],
         **{name: opened.get(name) for name in ("user", "client_host", "app")},
         "cache": opened["cache"],
         "day": datetime.fromtimestamp(open_us / SECOND_US, UTC).date(),
     }
     taken = decision or {}
-    row |= {name: taken.get(name) for name in ("answer", "reason", "model", "t_us", "on_disk")}
-    row |= {name: None if taken.get(name) is None else float(taken[name]) for name in ("score", "probability", "fill")}
+    row |= {name: taken.get(name) for name in ("answer", "reason", "model", "t_us", "on_disk", "boot_us", "seq")}
+    row |= {
+        name: taken.get(name)
+        for name in ("history_scanned", "history_boot_us", "history_seq", "side_table", "challenger_model", "challenger_answer")
+    }
+    numbers = ("score", "challenger_score", "probability", "fill", "read_share")
+    row |= {name: None if taken.get(name) is None else float(taken[name]) for name in numbers}
     row |= {"known_size": taken.get("size"), "decision_id": taken.get("record_id")}
     if _bypassed(decision):
         row |= {"b_hit": 0, "b_miss": 0, "b_bypass": read}
@@ -192,7 +204,7 @@ def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outco
     used: set[str] = set()
     for waiting, (decision, pfc) in zip(state.opens, matches, strict=True):
         complete = decision is not None and (pfc is not None or _bypassed(decision))
-        if not complete and now_ms < waiting.arrived_ms + times.grace_ms:
+        if not complete and now_ms < _due_ms(waiting, times):
             continue
         opened = waiting.record
         outcome.rows.append(access_row(opened, decision, pfc, dataset_of(opened["lfn"])))
@@ -207,7 +219,7 @@ def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outco
 def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times: Times, outcome: Outcome) -> list[Waiting]:
     kept = []
     for each in waiting:
-        if now_ms < each.arrived_ms + times.watermark_ms:
+        if now_ms < _forgotten_ms(each, times):
             kept.append(each)
         else:
             outcome.drop(what)
@@ -216,12 +228,28 @@ def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times:
 
 
 def _wake(state: State, times: Times) -> int | None:
-    moments = [each.arrived_ms + times.grace_ms for each in state.opens]
-    moments += [each.arrived_ms + times.watermark_ms for each in (*state.decisions, *state.pfcs)]
+    moments = [_due_ms(each, times) for each in state.opens]
+    moments += [_forgotten_ms(each, times) for each in (*state.decisions, *state.pfcs)]
     if state.seen:
         # Once, for all that is remembered: forgetting is in no hurry.
         moments.append(max(state.seen.values()))
     return min(moments, default=None)
+
+
+def _due_ms(opened: Waiting, times: Times) -> int:
+    """When its row is written, whatever was found."""
+    # No longer than the others are remembered.
+    return int(opened.arrived_ms + max(times.grace_ms, min(times.grace_ms + _late_ms(opened) // CATCH_UP, times.watermark_ms)))
+
+
+def _forgotten_ms(other: Waiting, times: Times) -> int:
+    """When a decision or pfc record is not joined any more: where the stream was away, its open may be read much later than it."""
+    return int(other.arrived_ms + max(times.watermark_ms, _late_ms(other) // CATCH_UP))
+
+
+def _late_ms(waiting: Waiting) -> int:
+    received_us = waiting.record.get("recv_us")
+    return 0 if received_us is None else max(waiting.arrived_ms - received_us // 1000, 0)
 
 
 def _decides(decision: Record, opened: Record) -> bool:

@@ -6,6 +6,7 @@ named here are ignored: schemas grow by optional fields.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ EARLIEST_US = 946_684_800_000_000
 LATEST_US = 4_102_444_800_000_000
 
 ANSWERS = ("admit", "bypass", "evict")
+#: A state of a batch job; the other kinds are of an open of a file.
+JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Kind:
     @property
     def times(self) -> tuple[str, ...]:
         """The fields that are moments."""
-        return tuple(name for name, _ in self.fields if name.endswith("_us") and name not in ("latency_us", "boot_us"))
+        return tuple(name for name, _ in self.fields if name.endswith("_us") and name not in ("latency_us", "boot_us", "history_boot_us"))
 
     def schema(self) -> StructType:
         """As Spark's type."""
@@ -73,10 +76,18 @@ KINDS: dict[str, Kind] = {
             ("score", "double"),
             ("probability", "double"),
             ("model", "string"),
+            ("challenger_model", "string"),
+            ("challenger_answer", "string"),
+            ("challenger_score", "double"),
             ("latency_us", "double"),
             ("on_disk", "boolean"),
             ("size", "long"),
             ("fill", "double"),
+            ("read_share", "double"),
+            ("history_scanned", "boolean"),
+            ("history_boot_us", "long"),
+            ("history_seq", "long"),
+            ("side_table", "long"),
         ),
         (*_COMMON_NAMES, "t_us", "answer", "reason", "on_disk", "size", "fill"),
     ),
@@ -91,41 +102,59 @@ KINDS: dict[str, Kind] = {
         ),
         (*_COMMON_NAMES, "attach_us", "detach_us", "b_hit", "b_miss", "b_bypass"),
     ),
+    JOB: Kind(
+        JOB,
+        (
+            ("record_id", "string"),
+            ("job_id", "string"),
+            ("record_us", "long"),
+            ("recv_us", "long"),
+            *((name, "string") for name in ("site", "workflow", "dataset", "type", "status")),
+            *((name, "double") for name in ("cpu_s", "wall_s", "queue_s", "read_s")),
+            *((name, "long") for name in ("b_input", "cores", "exit_code")),
+            ("input_local", "boolean"),
+        ),
+        ("record_id", "job_id", "record_us", "recv_us", "site"),
+    ),
 }
+#: What the access table is made of.
+OF_OPENS = (OPEN, DECISION, PFC)
 
 
-def topics(kafka: Kafka) -> dict[str, str]:
-    """Kind of record by topic."""
-    return {kafka.fstream_topic: OPEN, kafka.decision_topic: DECISION, kafka.pfc_topic: PFC}
+def topics(kafka: Kafka, kinds: Collection[str] = tuple(KINDS)) -> dict[str, str]:
+    """Kind of record by topic, of those kinds."""
+    every = {kafka.fstream_topic: OPEN, kafka.decision_topic: DECISION, kafka.pfc_topic: PFC, kafka.job_topic: JOB}
+    return {topic: kind for topic, kind in every.items() if kind in kinds}
 
 
-def parsed(messages: DataFrame, kafka: Kafka) -> DataFrame:
-    """Kafka's messages as records: their columns and `kind`, `cache`, `lfn`, `record` (JSON), `reason` (null where it is well-formed).
+def parsed(messages: DataFrame, kafka: Kafka, kinds: Collection[str] = tuple(KINDS)) -> DataFrame:
+    """Kafka's messages as records: their columns and `kind`, `record` (JSON), `reason` (null where it is well-formed); and for records of
+    opens `cache` and `lfn`. ``kinds``: those that are on the topics of the messages.
 
     `record` is written anew from what was parsed, so it holds known fields of the right type and nothing else.
     """
     from pyspark.sql import functions as F
 
     text = F.col("value").cast("string")
-    fields = messages.withColumns({f"_{name}": _read(text, kind) for name, kind in KINDS.items()})
-    kinds, records, reasons, caches, lfns = [], [], [], [], []
-    for topic, name in topics(kafka).items():
+    fields = messages.withColumns({f"_{name}": _read(text, KINDS[name]) for name in kinds})
+    names, records, reasons, caches, lfns = [], [], [], [], []
+    for topic, name in topics(kafka, kinds).items():
         here = F.col("topic") == topic
         record = F.col(f"_{name}")
-        kinds.append(F.when(here, F.lit(name)))
+        names.append(F.when(here, F.lit(name)))
         records.append(F.when(here, F.to_json(record)))
         reasons.append(F.when(here, _reason(record, KINDS[name])))
-        caches.append(F.when(here, record["cache"]))
-        lfns.append(F.when(here, record["lfn"]))
+        if name in OF_OPENS:
+            caches.append(F.when(here, record["cache"]))
+            lfns.append(F.when(here, record["lfn"]))
     return fields.withColumns(
         {
-            "kind": F.coalesce(*kinds),
+            "kind": F.coalesce(*names),
             "record": F.coalesce(*records),
             "reason": F.coalesce(*reasons),
-            "cache": F.coalesce(*caches),
-            "lfn": F.coalesce(*lfns),
+            **({"cache": F.coalesce(*caches), "lfn": F.coalesce(*lfns)} if caches else {}),
         }
-    ).drop(*(f"_{name}" for name in KINDS))
+    ).drop(*(f"_{name}" for name in kinds))
 
 
 def _read(text: Column, kind: Kind) -> Column:
@@ -141,7 +170,9 @@ def _reason(record: Column, kind: Kind) -> Column:
     nothing = reduce(lambda left, right: left & right, [record[name].isNull() for name, _ in kind.fields])
     checks = [F.when(record.isNull() | nothing, F.lit("not a JSON object of this record"))]
     checks += [F.when(record[name].isNull(), F.lit(f"{name} is missing or has the wrong type")) for name in kind.required]
-    checks += [F.when(F.length(record[name]) == 0, F.lit(f"{name} is empty")) for name in ("record_id", "cache", "lfn")]
+    checks += [
+        F.when(F.length(record[name]) == 0, F.lit(f"{name} is empty")) for name in ("record_id", "cache", "lfn") if name in kind.required
+    ]
     checks += [
         F.when(~record[name].between(EARLIEST_US, LATEST_US), F.lit(f"{name} is not a time in microseconds since 1970"))
         for name in kind.times

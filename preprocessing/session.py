@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from smartcache.config import ConfigError
+
+from .storage import Hadoop, Local, Reader
+from .table import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +29,8 @@ _LOG = Path(__file__).with_name("log4j2.properties")
 def spark_session(config: Config, app: str, *, streaming: bool = False) -> SparkSession:
     """Start (or get) the session that [spark] describes; `streaming`: with the Kafka connector's jars, and for many small batches.
 
-    Under ``spark-submit`` the master, the deploy mode and the log settings stay what the user gave. :class:`ConfigError` where
-    [spark] jars_dir holds no jars.
+    [spark] options come last. Under ``spark-submit`` the master, the deploy mode and the log settings stay what the user gave.
+    :class:`ConfigError` where [spark] jars_dir holds no jars.
     """
     local = config.spark.master.startswith("local")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -43,6 +51,7 @@ def spark_session(config: Config, app: str, *, streaming: bool = False) -> Spark
                 options.append("-XX:TieredStopAtLevel=1")
                 settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
         settings["spark.driver.extraJavaOptions"] = " ".join(options)
+    settings |= config.spark.options
 
     from pyspark.sql import SparkSession
 
@@ -52,6 +61,49 @@ def spark_session(config: Config, app: str, *, streaming: bool = False) -> Spark
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def table_reader(config: Config, table: str) -> Iterator[Reader]:
+    """What reads the files of ``table`` in this process: on a local disk Python alone; on any other file system Spark's Hadoop, in a
+    session on this machine that has [spark] options and ends with the context.
+
+    :class:`.table.TableError` where there is no Spark here, and for whatever Hadoop says meanwhile.
+    """
+    if urlsplit(table).scheme in ("", "file"):
+        yield Local()
+        return
+    try:
+        from py4j.protocol import Py4JError, Py4JJavaError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise TableError(f"{table}: is on no local disk, and no Spark is here to read it ({error}); install smartcache[spark]") from error
+    ours = SparkSession.getActiveSession() is None
+    # Files are only copied: a cluster has nothing to do.
+    here = config.model_copy(update={"spark": config.spark.model_copy(update={"master": "local[1]"})})
+    spark = None
+    try:
+        with _own_interrupt():
+            spark = spark_session(here, "smartcache")
+        yield Hadoop(spark)
+    except (Py4JError, PySparkException) as error:
+        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        raise TableError(f"{table}: {[*str(said).splitlines(), type(error).__name__][0]}") from error
+    finally:
+        if ours and spark is not None:
+            spark.stop()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """A session takes Ctrl-C for itself when it starts; whoever reads a table has a use for it of their own."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def connector_jars(folder: str) -> list[str]:

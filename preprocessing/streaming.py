@@ -1,10 +1,11 @@
-"""``smartcache stream``: three Kafka topics become the access table, what is malformed goes to the quarantine.
+"""``smartcache stream``: Kafka's topics become the access table and the jobs table, what is malformed goes to the quarantine.
 
-Two queries in one session, each with a checkpoint of its own:
+Three queries in one session, each with a checkpoint of its own, and beside them what :mod:`.background` does:
 
 - **access**: Kafka, parse, group by cache and LFN, :mod:`.join` with RocksDB state and processing-time timers (they fire without new data),
   Parquet. Exactly once: the sink's file list and the state belong to the same batch, so after a crash the batch is repeated as it was,
   its clock included.
+- **jobs**: Kafka, parse, Parquet partitioned by day: the states of batch jobs as they came.
 - **quarantine**: Kafka, parse, keep what is malformed with the reason, Parquet partitioned by day.
 
 What is dropped is counted in the query's own metrics (`observe`), which :class:`Counters` sums up.
@@ -15,15 +16,17 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from . import background
 from .access import COLUMNS, PARTITIONS, access_schema
 from .core import core_toml, namer
 from .join import State, Times, advance
-from .records import parsed, topics
+from .records import JOB, KINDS, OF_OPENS, parsed, topics
 from .session import spark_session
+from .storage import Hadoop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
     from smartcache.config import Config
 
-#: Malformed records are rare and nobody waits for them.
-QUARANTINE_TRIGGERS = 5
+#: Nobody waits for malformed records, nor for what jobs did: their batches begin so many times more rarely.
+SLOW_TRIGGERS = 5
 _DROPPED = ("duplicates", "unmatched_decisions", "unmatched_pfcs")
 
 
@@ -47,6 +50,8 @@ class Counters:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("batches", "rows", *_DROPPED), 0))
     batch_ms: int = 0
     state_rows: int = 0
+    #: Other counters, by the name that they have in the metrics: those of what is done in the background.
+    more: dict[str, int] = field(default_factory=dict)
     _last: int = -1
 
     def update(self, query: StreamingQuery) -> None:
@@ -72,19 +77,21 @@ class Counters:
         for name, value in self.counts.items():
             lines += [f"# TYPE smartcache_stream_{name}_total counter", f"smartcache_stream_{name}_total {value}"]
         gauges = {"batch_duration_seconds": self.batch_ms / 1000, "state_rows": self.state_rows}
-        for name, gauge in gauges.items():
-            lines += [f"# TYPE smartcache_stream_{name} gauge", f"smartcache_stream_{name} {gauge}"]
+        for name, gauge in (gauges | self.more).items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# TYPE smartcache_stream_{name} {kind}", f"smartcache_stream_{name} {gauge}"]
         return "\n".join(lines) + "\n"
 
 
 class Stream:
-    """Both queries. Use as a context manager: leaving it stops them and the session."""
+    """All queries. Use as a context manager: leaving it stops them and the session."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.counters = Counters()
         self._spark: SparkSession | None = None
         self._queries: list[StreamingQuery] = []
+        self._chores: list[background.Chore] = []
 
     def __enter__(self) -> Stream:
         return self
@@ -93,17 +100,23 @@ class Stream:
         self.stop()
 
     def start(self) -> None:
-        """Start session and queries; returns when both are set up, the first batch may still run."""
+        """Start session and queries; returns when all are set up, the first batch may still run."""
         self._spark = spark_session(self.config, "smartcache-stream", streaming=True)
-        for table in (self.config.streaming.table, self.config.streaming.quarantine):
-            _make_folder(self._spark, table)
-        self._queries = [start_access(self._spark, self.config), start_quarantine(self._spark, self.config)]
+        files = Hadoop(self._spark)
+        for table in (self.config.streaming.table, self.config.streaming.jobs, self.config.streaming.quarantine):
+            files.make_folder(table)
+        for query in ("access", "jobs", "quarantine"):
+            _forget_unbegun(files, f"{self.config.streaming.checkpoint}/{query}")
+        self._queries = [start(self._spark, self.config) for start in (start_access, start_jobs, start_quarantine)]
+        self._chores = background.chores(self._spark, self.config)
+        for chore in self._chores:
+            chore.start()
 
     def ready(self) -> bool:
-        """Whether both run: access has done a batch, quarantine has found Kafka. :class:`StreamError` where one ended."""
+        """Whether all run: access has done a batch, the others have found Kafka. :class:`StreamError` where one ended."""
         self.check()
-        access, quarantine = self._queries
-        return access.lastProgress is not None and "nitializing" not in quarantine.status["message"]
+        access, *others = self._queries
+        return access.lastProgress is not None and all("nitializing" not in query.status["message"] for query in others)
 
     def check(self) -> None:
         """Bring the counters up to date; :class:`StreamError` where a query ended by itself."""
@@ -111,6 +124,7 @@ class Stream:
             if not query.isActive:
                 raise StreamError(f"the {query.name} query ended: {_last_line(query.exception())}")
         self.counters.update(self._queries[0])
+        self.counters.more = {name: value for chore in self._chores for name, value in chore.counts.items()}
 
     def wait(self, stop: threading.Event) -> None:
         """Until ``stop`` is set; :class:`StreamError` where a query ends before."""
@@ -119,20 +133,24 @@ class Stream:
 
     def stop(self) -> None:
         """Stop queries and session. A batch in flight is given up; the next start repeats it."""
+        for chore in self._chores:
+            chore.ask_to_stop()
         for query in self._queries:
             query.stop()
         if self._queries:
             self.counters.update(self._queries[0])
         if self._spark is not None:
             self._spark.stop()
-        self._queries, self._spark = [], None
+        for chore in self._chores:
+            chore.join()
+        self._queries, self._spark, self._chores = [], None, []
 
 
 def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
     """Start the access query."""
     from pyspark.sql import functions as F
 
-    records = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNull())
+    records = parsed(messages(spark, config, OF_OPENS), config.kafka, OF_OPENS).where(F.col("reason").isNull())
     # One task reads many Kafka partitions: their number is the broker's affair, ours is that of the state.
     records = records.select("cache", "lfn", "kind", "record").coalesce(config.spark.shuffle_partitions)
     times = Times(round(config.streaming.join_grace_s * 1000), round(config.streaming.watermark_s * 1000))
@@ -157,11 +175,29 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
+def start_jobs(spark: SparkSession, config: Config) -> StreamingQuery:
+    """Start the jobs query: the columns are those of :data:`.records.KINDS`, and `day`."""
+    from pyspark.sql import functions as F
+
+    records = parsed(messages(spark, config, (JOB,), SLOW_TRIGGERS), config.kafka, (JOB,)).where(F.col("reason").isNull())
+    states = records.select(F.from_json("record", KINDS[JOB].schema()).alias("job")).select("job.*")
+    rows = states.withColumn("day", F.to_date(F.timestamp_micros("record_us"))).coalesce(1)
+    return (
+        rows.writeStream.queryName("jobs")
+        .format("parquet")
+        .option("path", config.streaming.jobs)
+        .option("checkpointLocation", f"{config.streaming.checkpoint}/jobs")
+        .partitionBy("day")
+        .trigger(processingTime=_seconds(SLOW_TRIGGERS * config.streaming.trigger_s))
+        .start()
+    )
+
+
 def start_quarantine(spark: SparkSession, config: Config) -> StreamingQuery:
     """Start the quarantine query: `topic partition offset kafka_us reason key value day`."""
     from pyspark.sql import functions as F
 
-    malformed = parsed(messages(spark, config), config.kafka).where(F.col("reason").isNotNull())
+    malformed = parsed(messages(spark, config, triggers=SLOW_TRIGGERS), config.kafka).where(F.col("reason").isNotNull())
     rows = malformed.select(
         "topic",
         "partition",
@@ -178,14 +214,17 @@ def start_quarantine(spark: SparkSession, config: Config) -> StreamingQuery:
         .option("path", config.streaming.quarantine)
         .option("checkpointLocation", f"{config.streaming.checkpoint}/quarantine")
         .partitionBy("day")
-        .trigger(processingTime=_seconds(QUARANTINE_TRIGGERS * config.streaming.trigger_s))
+        .trigger(processingTime=_seconds(SLOW_TRIGGERS * config.streaming.trigger_s))
         .start()
     )
 
 
-def messages(spark: SparkSession, config: Config) -> DataFrame:
-    """The messages of the three topics, from the first one on. A topic that is made later is found then."""
-    pattern = "|".join(re.escape(topic) for topic in topics(config.kafka))
+def messages(spark: SparkSession, config: Config, kinds: Collection[str] = tuple(KINDS), triggers: int = 1) -> DataFrame:
+    """The messages of the topics of those kinds, from the first one on. A topic that is made later is found then.
+
+    A batch begins each ``triggers`` triggers, and takes as many messages as they may together.
+    """
+    pattern = "|".join(re.escape(topic) for topic in topics(config.kafka, kinds))
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", config.kafka.bootstrap)
@@ -193,6 +232,7 @@ def messages(spark: SparkSession, config: Config) -> DataFrame:
         .option("startingOffsets", "earliest")
         # After an outage longer than Kafka keeps its messages: go on with what is there.
         .option("failOnDataLoss", "false")
+        .option("maxOffsetsPerTrigger", triggers * config.streaming.max_records_per_batch)
         .load()
     )
 
@@ -248,10 +288,15 @@ def _joined_schema() -> Any:
     return access_schema().add("dropped", "string", True).add("count", "long", True)
 
 
-def _make_folder(spark: SparkSession, path: str) -> None:
-    jvm: Any = spark._jvm
-    where = jvm.org.apache.hadoop.fs.Path(path)
-    where.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(where)
+def _forget_unbegun(files: Hadoop, checkpoint: str) -> None:
+    """Remove what a query leaves that is killed while it writes down where its first batch begins: Spark refuses to start with it there."""
+    for log in (f"{checkpoint}/offsets", f"{checkpoint}/commits"):
+        try:
+            if files.names(log):
+                return
+        except FileNotFoundError:
+            continue
+        files.delete(log, folder=True)
 
 
 def _seconds(value: float) -> str:

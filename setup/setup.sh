@@ -2,7 +2,7 @@
 # Set up everything that smartcache's demo and tests need, and nothing twice: Debian packages, the Python environment, Kafka's and Spark's jars,
 # the plugin and the endpoint. A second run looks and is done in seconds. Root is needed for Debian packages only (sudo is used if you are not root).
 #   setup/setup.sh           everything
-#   setup/setup.sh lint      what `make lint` needs too
+#   setup/setup.sh NAME...   what setup/apt-packages-NAME.txt names too: lint, fuzz, deb, xrootd6
 # Logs: build/setup/*.log
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,7 +86,7 @@ fi
 
 network='is the package registry reachable? then run `make setup` again: it goes on where it stopped'
 packages=(setup/apt-packages.txt)
-[ "${1:-}" != lint ] || packages+=(setup/apt-packages-lint.txt)
+for name in "$@"; do packages+=("setup/apt-packages-$name.txt"); done
 echo "set-up (logs in build/setup):"
 step 'Debian packages' "look for the apt error above; $network" debian_packages "${packages[@]}"
 step 'uv' "$network" uv_itself

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import typer
 
+from .bench import cli as bench
 from .demo import cli as demo
 from .doctor import register as register_doctor
 from .inference import cli as inference
 from .ingestion import cli as ingestion
 from .preprocessing import cli as preprocessing
 from .training import cli as training
+from .workload import cli as workload
 
 app = typer.Typer(
     name="smartcache",
@@ -23,8 +25,10 @@ app = typer.Typer(
     plugin inside XCache answers each open with it. `demo` runs all of it on this machine.""",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Rich would take the names of sections, as in "[streaming] table", for its markup, and leave them out.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for part in (ingestion, preprocessing, training, inference, demo):
+for part in (ingestion, preprocessing, training, workload, inference, demo, bench):
     part.register(app)
 register_doctor(app)

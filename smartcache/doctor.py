@@ -52,6 +52,7 @@ _PROGRAMS = (
     _Program("cmake", ("--version",), (3, 25), "core and plugin"),
     _Program("ninja", ("--version",), (1, 10), "core and plugin"),
     _Program("go", ("version",), (1, 24), "endpoint"),
+    _Program("wrk", ("--version",), (4,), "bench"),
 )
 _EXTRAS = {
     "collect": ("confluent-kafka", "prometheus-client"),
@@ -65,7 +66,8 @@ _HEADERS = {
     "XrdPfc/XrdPfcDecision.hh": "plugin",
     "Python.h": "core",
     "curl/curl.h": "plugin",
-    "nlohmann/json.hpp": "plugin",
+    "nlohmann/json.hpp": "core",
+    "openssl/evp.h": "core",
     "toml++/toml.h": "plugin",
     "gtest/gtest.h": "C++ tests",
     "benchmark/benchmark.h": "C++ tests",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -11,14 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from smartcache.demo.plan import Ports
-from smartcache.local.ports import free_ports
+from smartcache.local.ports import LOOPBACK, free_ports
 from smartcache.local.xrootd import temporary_folder
 
 POLL_S = 0.2
+_HTTP = httpx.Client(
+    timeout=1, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+)
 
 
 @dataclass
@@ -30,14 +35,18 @@ class RunningDemo:
     ports: Ports
     log: Path
     seen: set[psutil.Process] = field(default_factory=set)
+    #: The endpoint's page of metrics, as it was seen last.
+    endpoint_metrics: str = ""
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def look(self) -> None:
-        """Remember the processes that belong to the demo now."""
+        """Remember the processes that belong to the demo now, and what its endpoint says of itself."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.seen.update(self.process.children(recursive=True))
+        with contextlib.suppress(httpx.HTTPError):
+            self.endpoint_metrics = _HTTP.get(f"http://{LOOPBACK}:{self.ports.endpoint}/metrics").raise_for_status().text
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait for ``condition`` while the demo runs."""
@@ -62,7 +71,8 @@ class RunningDemo:
 
     def left_over(self) -> list[str]:
         """Processes that it started and that are still there; what has been killed gets a moment to be gone."""
-        _, alive = psutil.wait_procs(self.seen, timeout=5)
+        # Without those that are gone: their numbers may be others' by now, and psutil fails at a thread's.
+        _, alive = psutil.wait_procs([process for process in self.seen if process.is_running()], timeout=5)
         left = []
         for process in alive:
             try:
@@ -75,8 +85,9 @@ class RunningDemo:
     def find(self, part: str) -> psutil.Process:
         """The demo's process with ``part`` in its command line."""
         for process in self.process.children(recursive=True):
-            if any(part in word for word in process.cmdline()[:3]):
-                return process
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if any(part in word for word in process.cmdline()[:3]):
+                    return process
         raise AssertionError(f"no process of the demo runs {part}")
 
     def measured(self) -> dict:

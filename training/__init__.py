@@ -6,6 +6,7 @@
 - :mod:`.evaluate`: what the test part says about it
 - :mod:`.train`: one training, from folder to model and bundle
 - :mod:`.record`: that training in MLflow: parameters, metrics, artifacts, the registered version
+- :mod:`.simulate`: which cache policy misses how much, by simulation (``smartcache simulate``)
 - :mod:`.cli`: ``smartcache train``
 
 TensorFlow, Keras and MLflow are imported inside functions only: the command line starts without them.

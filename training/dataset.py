@@ -99,6 +99,11 @@ class TrainingSet:
         at = self.manifest["split_at_us"]
         return self.train.as_seen_at(at["validate"]), self.validate.as_seen_at(at["test"])
 
+    def whole(self) -> Split:
+        """The rows of all three parts."""
+        parts = (self.train, self.validate, self.test)
+        return Split(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Split.__dataclass_fields__})
+
     @property
     def sha256(self) -> str:
         """The SHA-256 of the rows."""

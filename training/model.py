@@ -2,6 +2,9 @@
 
     x [None, F] float32  ->  (x - mean) / scale  ->  dense relu … dense relu  ->  dense softmax  ->  p [None, B] float32
 
+In training each hidden layer is followed by dropout: opens come in campaigns, so rows are far fewer in effect than in number, and without
+it the network learns single datasets by heart. It is no part of what is exported.
+
 Mean and scale are part of the graph, so that what is served takes features as the core computes them.
 """
 
@@ -22,6 +25,8 @@ OUTPUT: Final = "next_open"
 LEAST_SCALE: Final = 0.1
 #: A feature with a smaller spread than this stood still.
 STILL: Final = 0.01
+#: A feature that never moved is scaled by this: whatever it says later counts for nothing.
+NEVER_MOVED: Final = 1e6
 _CHUNK: Final = 65536
 
 
@@ -49,16 +54,18 @@ def normalization(features: Floats) -> tuple[Floats, Floats]:
 
     Features are logarithms, shares and points on a circle, all of order one. A column that hardly moved in the training set (the hour, in
     a window of minutes) says nothing there, and divided by its own tiny spread it would throw the network far off as soon as time goes on:
-    the scale is :data:`LEAST_SCALE` at least, and 1 for a column that stood still.
+    the scale is :data:`LEAST_SCALE` at least, and 1 for a column that stood still. Of one that never moved at all (those of a side table
+    that no open had) nothing is learnt, so the network's first, random weights for it must have no say once it does: :data:`NEVER_MOVED`.
     """
     mean = features.mean(axis=0, dtype=np.float64)
     spread = features.std(axis=0, dtype=np.float64)
     scale = np.where(spread < STILL, 1.0, np.maximum(spread, LEAST_SCALE))
+    scale[(features == features[0]).all(axis=0)] = NEVER_MOVED
     return mean.astype(np.float32), scale.astype(np.float32)
 
 
-def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, learning_rate: float) -> Any:
-    """A compiled ``keras.Model``; ``mean`` and ``scale`` as :func:`normalization` gives them."""
+def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, *, learning_rate: float, dropout: float) -> Any:
+    """A compiled ``keras.Model``; ``mean`` and ``scale`` as :func:`normalization` gives them, ``dropout`` the share of units left out."""
     import keras
 
     inputs = keras.Input((len(mean),), name=INPUT, dtype="float32")
@@ -67,6 +74,7 @@ def build(mean: Floats, scale: Floats, hidden: Sequence[int], outputs: int, lear
     )
     for number, units in enumerate(hidden):
         hidden_ = keras.layers.Dense(units, activation="relu", name=f"hidden_{number}")(hidden_)
+        hidden_ = keras.layers.Dropout(dropout, name=f"dropout_{number}")(hidden_)
     output = keras.layers.Dense(outputs, activation="softmax", name=OUTPUT)(hidden_)
     model = keras.Model(inputs, output, name="reuse")
     model.compile(optimizer=keras.optimizers.Adam(learning_rate), loss=_loss)

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,16 +24,22 @@ from typing import Any, Final
 import smartcache
 from smartcache.config import Config
 from smartcache.inference import bundle as bundles
-from smartcache.inference import export
+from smartcache.inference import card, export
 from smartcache.inference.registry import CHALLENGER, Registry, RegistryError, quiet_mlflow, translated
 
+from . import drift_page, profile
 from . import model as network
 from .dataset import MANIFEST, TrainingSet
+from .drift import Drift
 from .train import Trained, admit_threshold
 
 #: The prefix of all tags that smartcache writes.
 TAG: Final = "smartcache."
 BUNDLE: Final = "bundle"
+#: The folder of the drift report among the artifacts.
+DRIFT: Final = "drift"
+#: What MLflow keeps of a tag, at least.
+_TAG_LENGTH: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -45,22 +51,27 @@ class Recorded:
     folder: Path | None
 
 
-def provenance(data: TrainingSet, config: Config, run_id: str | None = None) -> dict[str, Any]:
-    """What it takes to make this model again."""
+def provenance(data: TrainingSet, config: Config, trained: Trained, run_id: str | None = None) -> dict[str, Any]:
+    """What it takes to make this model again, and to see that it is the same."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "smartcache": smartcache.__version__,
         "git_revision": git_revision(),
         "dataset_sha256": data.sha256,
         "window": data.manifest.get("window"),
+        "split_at_us": data.manifest.get("split_at_us"),
         "rows": data.manifest["rows"],
+        "opens": {"trained": len(data.train), "stopped": len(data.validate), "judged": len(data.test)},
         "seed": config.training.seed,
+        "configuration": config.training.model_dump(),
+        **trained.origin,
+        "weights_sha256": bundles.weights_digest(export.network_of(trained.model)),
         "command": shlex.join(sys.argv),
         "run_id": run_id,
     }
 
 
-def bundle_info(data: TrainingSet, config: Config, trained: Trained, origin: dict[str, Any]) -> bundles.Info:
+def bundle_info(data: TrainingSet, config: Config, metrics: dict[str, float], origin: dict[str, Any]) -> bundles.Info:
     """``bundle.json`` of a training, without a name yet."""
     settings = config.training
     return bundles.Info.model_validate(
@@ -70,28 +81,30 @@ def bundle_info(data: TrainingSet, config: Config, trained: Trained, origin: dic
             "horizon_s": settings.horizon_s,
             "horizon_buckets": settings.bucket_edges_s.index(settings.horizon_s) + 1,
             "thresholds": {"admit": admit_threshold(settings.price_of_useless_byte), "evict": settings.evict_below},
-            "metrics": trained.metrics,
+            "metrics": metrics,
             "provenance": origin,
         }
     )
 
 
-def record(data: TrainingSet, config: Config, trained: Trained, *, register: bool, output: Path | None) -> Recorded:
-    """Write the bundle to ``output`` (if given) and the run, model and version to MLflow (if ``register``).
+def record(
+    data: TrainingSet, config: Config, trained: Trained, *, register: bool, output: Path | None, drift: Drift | None = None
+) -> Recorded:
+    """Write the bundle to ``output`` (if given) and the run, model and version to MLflow (if ``register``), there with ``drift`` too.
 
     Raises :class:`~smartcache.inference.registry.RegistryError` and :class:`~smartcache.inference.export.ExportError`.
     """
     tolerance = config.gates.max_output_difference
     if not register:
         if output is not None:
-            info = bundle_info(data, config, trained, provenance(data, config))
+            info = bundle_info(data, config, trained.metrics | trained.chosen, provenance(data, config, trained))
             export.export(trained.model, output, info, trained.golden_inputs, tolerance)
         return Recorded(None, None, output)
     with tempfile.TemporaryDirectory(prefix="smartcache-train-") as scratch, _run(config) as run_id:
         folder = output if output is not None else Path(scratch) / BUNDLE
-        info = bundle_info(data, config, trained, provenance(data, config, run_id))
+        info = bundle_info(data, config, trained.metrics | trained.chosen, provenance(data, config, trained, run_id))
         bundle = export.export(trained.model, folder, info, trained.golden_inputs, tolerance)
-        version = _log(data, config, trained, bundle, run_id)
+        version = _log(data, config, trained, bundle, run_id, drift)
     return Recorded(run_id, version, output)
 
 
@@ -106,30 +119,6 @@ def git_revision() -> str:
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("SMARTCACHE_REVISION", "")
     return revision + ("+" if changed else "")
-
-
-def model_card(data: TrainingSet, bundle: bundles.Bundle) -> str:
-    """What a person reads first about a version, Markdown."""
-    info = bundle.info
-    metrics = "\n".join(f"| {name} | {value:.6g} |" for name, value in sorted(info.metrics.items()))
-    origin = "\n".join(f"- {name}: `{value}`" for name, value in info.provenance.items())
-    return f"""# Time to the next open of a file at an XCache
-
-**Input**: {info.inputs} features, schema {info.feature_schema.version}, hash `{info.feature_schema.hash}`.
-**Output**: P(next open) over {info.outputs} buckets: {", ".join(info.labels)}.
-**Use**: score = P(opened again within {info.horizon_s:g} s), the first {info.horizon_buckets} outputs. Admit where it is at least
-{info.thresholds.admit:g}; evict where it is under {info.thresholds.evict:g}.
-**Not for**: caches whose configuration gives another schema hash; opens that differ much from the training window.
-
-Trained on {len(data.train)} opens, stopped by {len(data.validate)}, judged by {len(data.test)}, in that order of time. Skill is 1 - loss /
-loss of the base rates.
-
-| metric | value |
-|---|---|
-{metrics}
-
-{origin}
-"""
 
 
 @contextmanager
@@ -152,7 +141,7 @@ def _run(config: Config) -> Iterator[str]:
         mlflow.end_run(status)
 
 
-def _log(data: TrainingSet, config: Config, trained: Trained, bundle: bundles.Bundle, run_id: str) -> int:
+def _log(data: TrainingSet, config: Config, trained: Trained, bundle: bundles.Bundle, run_id: str, drift: Drift | None) -> int:
     import mlflow
 
     uri, info = config.mlflow.tracking_uri, bundle.info
@@ -162,17 +151,35 @@ def _log(data: TrainingSet, config: Config, trained: Trained, bundle: bundles.Bu
     with translated(uri):
         settings = config.training.model_dump()
         mlflow.log_params(settings | {"dataset": str(data.folder), "features": info.inputs, "epochs_run": trained.epochs})
-        mlflow.log_metrics({f"test_{name}": value for name, value in info.metrics.items()} | {"train_seconds": trained.seconds})
-        for epoch, losses in enumerate(zip(trained.history["loss"], trained.history["val_loss"], strict=True), start=1):
-            mlflow.log_metrics(dict(zip(("loss", "val_loss"), losses, strict=True)), step=epoch)
+        figures = {name if name in trained.chosen else f"test_{name}": value for name, value in info.metrics.items()}
+        mlflow.log_metrics(figures | {"train_seconds": trained.seconds})
+        for epoch in range(trained.epochs):
+            measured = {name: column[epoch] for name, column in trained.history.items() if epoch < len(column)}
+            mlflow.log_metrics({name: value for name, value in measured.items() if value is not None}, step=epoch + 1)
         mlflow.set_tags(tags)
         mlflow.log_artifact(str(data.folder / MANIFEST))
-        mlflow.log_text(model_card(data, bundle), "model_card.md")
+        mlflow.log_text(profile.of(data, config.training).model_dump_json(), profile.FILE)
+        if drift is not None:
+            tags |= _log_drift(drift, config, run_id)
         mlflow.log_artifacts(str(bundle.folder), artifact_path=BUNDLE)
         number = _log_model(trained, config.mlflow.model)
     registry.tag(number, tags | {f"{TAG}test_{name}": f"{info.metrics[name]:.6g}" for name in ("loss", "skill", "rows_uncensored")})
+    registry.describe(number, card.description(info))
     registry.move(CHALLENGER, number)
     return number
+
+
+def _log_drift(drift: Drift, config: Config, run_id: str) -> dict[str, str]:
+    """The report and its figures; the tags that it gives the version too."""
+    import mlflow
+
+    origin = {"champion": drift.champion, "training set, SHA-256": drift.dataset_sha256, "MLflow run": run_id}
+    mlflow.log_text(drift_page.render(drift, config, origin), f"{DRIFT}/index.html")
+    mlflow.log_text(json.dumps(asdict(drift), indent=1), f"{DRIFT}/drift.json")
+    mlflow.log_metrics(drift.metrics)
+    tags = {f"{TAG}drift": drift.verdict[:_TAG_LENGTH], f"{TAG}drift_since": drift.champion}
+    mlflow.set_tags(tags)
+    return tags
 
 
 def _log_model(trained: Trained, name: str) -> int:

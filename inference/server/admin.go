@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,15 +15,27 @@ import (
 	"time"
 )
 
-// authorize lets through who sends the administrator's token. The comparison takes as long for a wrong token as for a right one.
+// bears says whether the header Authorization carries the token. It takes as long for a wrong token as for a right one.
+func bears(header, token string) bool {
+	scheme, sent, _ := strings.Cut(header, " ")
+	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(strings.TrimSpace(sent)))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1 && strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+// mayPredict says whether predictions need no token, or the header carries one that is good for them.
+func (s *server) mayPredict(header string) bool {
+	c := s.credentials.Load()
+	return c.predictToken == "" || bears(header, c.predictToken) || bears(header, c.adminToken)
+}
+
+// authorize lets through who sends the administrator's token.
 func (s *server) authorize(w http.ResponseWriter, r *http.Request) *failure {
-	if s.config.adminToken == "" {
+	token := s.credentials.Load().adminToken
+	if token == "" {
 		return fail(http.StatusForbidden, "forbidden",
 			"this endpoint takes no uploads and deletes, as it was started without a token: set admin_token_file in section [endpoint] of smartcache.toml (flag -admin-token-file) and restart it")
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	want, got := sha256.Sum256([]byte(s.config.adminToken)), sha256.Sum256([]byte(strings.TrimSpace(token)))
-	if equal := subtle.ConstantTimeCompare(want[:], got[:]) == 1; !equal || !strings.EqualFold(scheme, "Bearer") {
+	if !bears(r.Header.Get("Authorization"), token) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return fail(http.StatusUnauthorized, "unauthorized", "Authorization: must be Bearer with the token of the endpoint's admin_token_file")
 	}
@@ -65,9 +78,6 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 		w.Header().Set("Connection", "close")
 		return tooLarge(limit)
 	}
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
-		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Type: must not be a form: send the tar itself as the body")
-	}
 	done, control, failed := s.change(w, r)
 	if failed != nil {
 		return failed
@@ -77,7 +87,7 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 	folder, err := os.MkdirTemp(s.config.modelDir, uploadPrefix)
 	if err != nil {
 		s.log.Error("upload can't be stored", "error", err)
-		return internal("upload")
+		return notStored("upload", err)
 	}
 	defer func() {
 		if err := os.RemoveAll(folder); err != nil {
@@ -95,7 +105,12 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 	default:
 		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Encoding: must be gzip or absent, is %s", shown(encoding))
 	}
-	name, err := unpack(stream, folder, limit)
+	var name string
+	if kind, parameters, bad := mime.ParseMediaType(r.Header.Get("Content-Type")); bad == nil && kind == "multipart/form-data" {
+		name, err = unpackForm(stream, parameters["boundary"], folder, limit)
+	} else {
+		name, err = unpack(stream, folder, limit)
+	}
 	if err != nil {
 		return s.archiveFailure(err)
 	}
@@ -125,12 +140,12 @@ func (s *server) archiveFailure(err error) *failure {
 	var path *os.PathError
 	if errors.As(err, &path) {
 		s.log.Error("upload can't be stored", "error", err)
-		return internal("upload")
+		return notStored("upload", err)
 	}
 	if f := bodyFailure(err, s.config.maxUploadBytes); f.status != http.StatusBadRequest {
 		return f
 	}
-	return fail(http.StatusBadRequest, "bad_archive", "archive: %v: send a tar of NAME/…, compressed only with Content-Encoding: gzip", err)
+	return fail(http.StatusBadRequest, "bad_archive", "archive: %v: send a tar of NAME/…, compressed only with Content-Encoding: gzip, or a form with a name and files", err)
 }
 
 // remove answers DELETE /delete/NAME once the model is freed.

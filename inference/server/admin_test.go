@@ -4,15 +4,20 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"mime/multipart"
+	"net/textproto"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestUploadedModelIsServed(t *testing.T) {
@@ -28,8 +33,84 @@ func TestUploadedModelIsServed(t *testing.T) {
 	e.mustPredict("reuse_v2", two.Inputs[0], two.Outputs[0])
 
 	// It is in the folder as it was sent, and a server that starts there serves it.
-	again := start(t, e.folder, func(c *config) { c.adminToken = "" })
+	again := start(t, e.folder, func(c *config) { c.credentials.adminToken = "" })
 	again.mustPredict("reuse_v2", two.Inputs[0], two.Outputs[0])
+}
+
+// form is an upload as stock TFaaS's page sends it; the files are those of an archive's entries.
+func form(t *testing.T, name string, entries ...entry) (io.Reader, string) {
+	t.Helper()
+	var out bytes.Buffer
+	w := multipart.NewWriter(&out)
+	if name != "" {
+		if err := w.WriteField("name", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range entries {
+		file := strings.TrimPrefix(e.name, name+"/")
+		field := map[string]string{"params.json": "params", "saved_model.pb": "model"}[file]
+		if field == "" {
+			field = "file"
+		}
+		part, err := w.CreatePart(textproto.MIMEHeader{"Content-Disposition": {fmt.Sprintf("form-data; name=%q; filename=%q", field, file)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(part, e.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &out, w.FormDataContentType()
+}
+
+func TestUploadForms(t *testing.T) {
+	outer := t.TempDir()
+	folder := filepath.Join(outer, "models")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, folder, func(c *config) { c.maxUploadBytes = 1 << 20 })
+	before := files(t, outer)
+	whole := packed(t, "reuse_v1", "reuse_v1", nil)
+	long := strings.Repeat("x", 1<<20)
+	for _, c := range []struct {
+		what, name string
+		entries    []entry
+		status     int
+		want       string
+	}{
+		{"no name", "", whole, 400, "must come before the files"},
+		{"a bad name", "../x", whole, 400, "field name"},
+		{"no files", "reuse_v1", nil, 400, "must have the field name and files"},
+		{"a path out of the folder", "reuse_v1", append([]entry{{name: "../evil"}}, whole...), 400, "inside the model's folder"},
+		{"a path through the folder", "reuse_v1", append([]entry{{name: "variables/../../evil"}}, whole...), 400, "inside the model's folder"},
+		{"an absolute path", "reuse_v1", append([]entry{{name: outer + "/evil"}}, whole...), 400, "inside the model's folder"},
+		{"the folder itself", "reuse_v1", append([]entry{{name: "."}}, whole...), 400, ""},
+		{"a file twice", "reuse_v1", slices.Concat(whole[:1], whole), 400, "is there twice"},
+		{"too long", "reuse_v1", append([]entry{{name: "long", content: long}}, whole...), 413, "at most 1048576 bytes"},
+		{"half a model", "reuse_v1", whole[:2], 422, "can't be served"},
+	} {
+		body, kind := form(t, c.name, c.entries...)
+		status, answer := e.admin("POST", "/upload", body, "Content-Type", kind)
+		t.Log(c.what, status, answer)
+		mustFail(t, status, answer, c.status, c.want)
+		if after := files(t, outer); !maps.Equal(before, after) {
+			t.Fatalf("%s left something: %v", c.what, after)
+		}
+	}
+	body, kind := form(t, "reuse_v1", whole...)
+	if status, answer := e.admin("POST", "/upload", body, "Content-Type", kind); status != 200 {
+		t.Fatalf("the whole model: %d %s", status, answer)
+	}
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+	if status, answer := e.admin("POST", "/upload", archive(t, whole...)); status != 200 || !strings.Contains(answer, "already served") {
+		t.Errorf("the same as a tar: %d %s", status, answer)
+	}
 }
 
 func TestNameStandsForOneContent(t *testing.T) {
@@ -160,7 +241,7 @@ func TestChangesNeedTheToken(t *testing.T) {
 		mustFail(t, status, body, 401, "Authorization")
 	}
 	// A server without a token changes nothing, whatever is sent, and does not even lock the folder.
-	without := start(t, folder, func(c *config) { c.adminToken = "" })
+	without := start(t, folder, func(c *config) { c.credentials.adminToken = "" })
 	for _, header := range [][]string{nil, {"Authorization", "Bearer "}, {"Authorization", "Bearer " + token}} {
 		status, body := without.call("DELETE", "/delete/reuse_v1", nil, header...)
 		mustFail(t, status, body, 403, "admin_token_file")
@@ -174,7 +255,7 @@ func TestChangesNeedTheToken(t *testing.T) {
 
 // TestChangesUnderLoad predicts with two models while a third comes and goes: under -race, no answer is ever wrong or missing.
 func TestChangesUnderLoad(t *testing.T) {
-	e := start(t, modelDir(t, "reuse_v1"), nil)
+	e := start(t, modelDir(t, "reuse_v1"), func(c *config) { c.requestTimeout = 5 * time.Minute })
 	one, two := expected(t, "reuse_v1"), expected(t, "reuse_v2")
 	upload := archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...).Bytes()
 
@@ -299,5 +380,75 @@ func TestStartWithFoldersInDisorder(t *testing.T) {
 	}
 	if status, body := e.admin("POST", "/upload", bytes.NewReader(good)); status != 200 {
 		t.Errorf("upload: %d %s", status, body)
+	}
+}
+
+// hold makes every loading of a model wait; it returns the channel that tells of each, and what lets them go on.
+func hold(r *registry) (waiting chan string, release func()) {
+	waiting, gate := make(chan string, 100), make(chan struct{})
+	open := r.open
+	r.open = func(folder, name string) (*model, error) {
+		waiting <- name
+		<-gate
+		return open(folder, name)
+	}
+	return waiting, sync.OnceFunc(func() { close(gate) })
+}
+
+// TestTwelveModelsAtOnce uploads twelve models at once under load. That the models are being loaded holds up no prediction: they are answered while
+// a load does not end; and while all twelve are loaded in fact, answers never cease for long.
+func TestTwelveModelsAtOnce(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), func(c *config) { c.requestTimeout = 10 * time.Minute })
+	want := expected(t, "reuse_v1")
+	waiting, release := hold(e.server.models)
+	t.Cleanup(release)
+
+	var uploads sync.WaitGroup
+	for i := range 12 {
+		name := fmt.Sprintf("other_v%d", i)
+		body := archive(t, packed(t, "reuse_v2", name, nil)...)
+		uploads.Go(func() {
+			if status, answer := e.admin("POST", "/upload", body); status != 200 {
+				t.Errorf("%s: %d %s", name, status, answer)
+			}
+		})
+	}
+	<-waiting
+	for i, row := range want.Inputs[:100] {
+		e.mustPredict("reuse_v1", row, want.Outputs[i])
+	}
+	if e.server.models.count() != 1 {
+		t.Error("a model is served that is not loaded yet")
+	}
+
+	var loaded atomic.Bool
+	var last, longest atomic.Int64
+	var load sync.WaitGroup
+	last.Store(time.Now().UnixNano())
+	release()
+	for caller := range 4 {
+		load.Go(func() {
+			for i := caller; !loaded.Load(); i = (i + 4) % len(want.Inputs) {
+				e.mustPredict("reuse_v1", want.Inputs[i], want.Outputs[i])
+				now := time.Now().UnixNano()
+				gap := now - last.Swap(now)
+				for before := longest.Load(); gap > before && !longest.CompareAndSwap(before, gap); before = longest.Load() {
+				}
+			}
+		})
+	}
+	began := time.Now()
+	uploads.Wait()
+	took := time.Since(began)
+	loaded.Store(true)
+	load.Wait()
+	t.Logf("the longest time without an answer: %v", time.Duration(longest.Load()))
+	// A server that answers nobody while it loads is silent for nearly all of that time, however slow the machine is.
+	if gap := time.Duration(longest.Load()); gap > 2*time.Second && gap > took/2 {
+		t.Errorf("answers have ceased for %v of the %v that loading took", gap, took)
+	}
+	other := expected(t, "reuse_v2")
+	for i := range 12 {
+		e.mustPredict(fmt.Sprintf("other_v%d", i), other.Inputs[i], other.Outputs[i])
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"mime"
+	"mime/multipart"
 	"os"
 	"path"
 	"path/filepath"
@@ -45,7 +47,7 @@ func unpack(stream io.Reader, into string, limit int64) (name string, err error)
 		if place == "." && header.Typeflag == tar.TypeDir {
 			continue
 		}
-		if !filepath.IsLocal(place) || strings.ContainsAny(header.Name, "\\\x00") || strings.Contains("/"+header.Name+"/", "/../") {
+		if !staysInside(header.Name) {
 			return "", fmt.Errorf("entry %s: must lie inside the archive's own folder", shown(header.Name))
 		}
 		first, _, inside := strings.Cut(place, "/")
@@ -82,6 +84,77 @@ func unpack(stream io.Reader, into string, limit int64) (name string, err error)
 		return "", errors.New("must hold a folder that is named as the model, is empty")
 	}
 	return name, nil
+}
+
+// unpackForm reads a form into the folder `into`, as stock TFaaS takes it: the field `name`, before any file, and file parts. A file's place in
+// the model's folder is its filename, with folders (variables/variables.index); part `params` is params.json, part `model` is saved_model.pb.
+// Otherwise as unpack.
+func unpackForm(stream io.Reader, boundary, into string, limit int64) (name string, err error) {
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	limited := &limitedReader{stream, limit}
+	form := multipart.NewReader(limited, boundary)
+	for entries := 0; ; entries++ {
+		part, err := form.NextPart()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return "", err
+		}
+		if entries >= maxEntries {
+			return "", fmt.Errorf("must have at most %d parts", maxEntries)
+		}
+		// Part.FileName drops the folders.
+		_, parameters, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		file, isFile := parameters["filename"]
+		switch field := part.FormName(); {
+		case err != nil:
+			return "", err
+		case !isFile && field == "name":
+			text, err := io.ReadAll(io.LimitReader(part, 1024))
+			if err != nil {
+				return "", err
+			}
+			if name != "" || !modelName.Match(text) {
+				return "", fmt.Errorf("field name: must be there once, the model's, of A-Z a-z 0-9 _, is %s", shown(text))
+			}
+			name = string(text)
+			continue
+		case !isFile:
+			return "", fmt.Errorf("field %s: there are the field name and files", shown(field))
+		case name == "":
+			return "", errors.New("field name: must come before the files")
+		case field == "params":
+			file = "params.json"
+		case field == "model":
+			file = "saved_model.pb"
+		}
+		if !staysInside(file) {
+			return "", fmt.Errorf("file %s: must lie inside the model's folder", shown(file))
+		}
+		err = unpackFile(root, path.Join(name, file), part)
+		if errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("file %s: must be there once, is there twice", shown(file))
+		} else if err != nil {
+			return "", err
+		}
+	}
+	// To the end, as in unpack.
+	if _, err := io.Copy(io.Discard, limited); err != nil {
+		return "", err
+	}
+	if _, err := root.Stat(name); name == "" || err != nil {
+		return "", errors.New("must have the field name and files")
+	}
+	return name, nil
+}
+
+// staysInside says whether a path names nothing outside the folder that it starts in, on its way neither.
+func staysInside(name string) bool {
+	return filepath.IsLocal(path.Clean(name)) && !strings.ContainsAny(name, "\\\x00") && !strings.Contains("/"+name+"/", "/../")
 }
 
 func unpackFile(root *os.Root, place string, content io.Reader) error {

@@ -7,7 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,15 +63,58 @@ func (c *client) ask() error {
 	return err
 }
 
-// BenchmarkJSON compares predictions over HTTP with a handler that reads the body and answers a constant: what is over is ours and
-// TensorFlow's. Both are asked by turns in one run. An operation is `round` requests to each.
-func BenchmarkJSON(b *testing.B) {
-	e := start(b, modelDir(b, "reuse_v1"), nil)
-	nothing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, "[0.2010609,0.5907504,0.2081887]")
-	}))
-	b.Cleanup(nothing.Close)
+// BenchmarkPauses asks as the opens of a cache do: one connection, 0.6 ms without work before each request, so that everything is cold and asleep. It
+// asks the endpoint and a handler that reads the body and answers a constant, by turns in one run. The servers are processes of their own: what
+// wakes up in the client must not wake them.
+func BenchmarkPauses(b *testing.B) {
+	_, endpoint := process(b, modelDir(b, "reuse_v1"), "5s", "5s")
+	_, nothing := launch(b, exec.Command(os.Args[0]), "nothing")
+	content := oneRow(b)
+	clients := []*client{dial(b, nothing, content), dial(b, endpoint, content)}
+	var times [2][]time.Duration
+	for b.Loop() {
+		for side, c := range clients {
+			for range 100 {
+				pause := syscall.NsecToTimespec((600 * time.Microsecond).Nanoseconds())
+				_ = syscall.Nanosleep(&pause, nil) // cut short by a signal it is a shorter pause
+				sent := time.Now()
+				if err := c.ask(); err != nil {
+					b.Fatal(err)
+				}
+				times[side] = append(times[side], time.Since(sent))
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for side, name := range []string{"nothing", "json"} {
+		slices.Sort(times[side])
+		n := len(times[side])
+		b.ReportMetric(float64(times[side][n/2].Nanoseconds())/1e3, name+"-p50-us")
+		b.ReportMetric(float64(times[side][n*9/10].Nanoseconds())/1e3, name+"-p90-us")
+	}
+}
+
+// serveNothing is the handler to compare with, in a process of its own.
+func serveNothing(stdout io.Writer) int {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 1
+	}
+	fmt.Fprintf(stdout, "ready: %s\n", address(listener, false))
+	if http.Serve(listener, http.HandlerFunc(doNothing)) != nil {
+		return 1
+	}
+	return 0
+}
+
+// doNothing reads the body and answers a constant.
+func doNothing(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.WriteString(w, "[0.2010609,0.5907504,0.2081887]")
+}
+
+// oneRow is the body of a prediction with keys, as the plugin sends it.
+func oneRow(b *testing.B) string {
 	row := expected(b, "reuse_v1").Inputs[0]
 	var names []string
 	for i := range row {
@@ -80,52 +124,7 @@ func BenchmarkJSON(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-
-	for _, connections := range []int{1, 16} {
-		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
-			const round = 500
-			var times [2][]time.Duration
-			var wall, cpu [2]time.Duration
-			clients := [2][]*client{}
-			for range connections {
-				clients[0] = append(clients[0], dial(b, nothing.URL, string(content)))
-				clients[1] = append(clients[1], dial(b, e.url, string(content)))
-			}
-			for b.Loop() {
-				for side := range clients {
-					latencies := make([][]time.Duration, connections)
-					began, used := time.Now(), processorTime(b)
-					var group sync.WaitGroup
-					for i, c := range clients[side] {
-						group.Go(func() {
-							for range round / connections {
-								sent := time.Now()
-								if err := c.ask(); err != nil {
-									b.Error(err)
-									return
-								}
-								latencies[i] = append(latencies[i], time.Since(sent))
-							}
-						})
-					}
-					group.Wait()
-					wall[side] += time.Since(began)
-					cpu[side] += processorTime(b) - used
-					times[side] = append(times[side], slices.Concat(latencies...)...)
-				}
-			}
-			b.ReportMetric(0, "ns/op")
-			for side, name := range []string{"nothing", "json"} {
-				slices.Sort(times[side])
-				n := len(times[side])
-				b.ReportMetric(float64(times[side][n/2].Nanoseconds())/1e3, name+"-p50-us")
-				b.ReportMetric(float64(times[side][n*99/100].Nanoseconds())/1e3, name+"-p99-us")
-				b.ReportMetric(float64(n)/wall[side].Seconds(), name+"-req/s")
-				b.ReportMetric(float64(cpu[side].Microseconds())/float64(n), name+"-cpu-us/req")
-			}
-			b.ReportMetric(wall[1].Seconds()/wall[0].Seconds(), "time-ratio")
-		})
-	}
+	return string(content)
 }
 
 // BenchmarkPredict is a prediction without HTTP: parsing, TensorFlow, encoding.
@@ -159,7 +158,7 @@ func BenchmarkPredict(b *testing.B) {
 		b.Run(fmt.Sprintf("encode/rows=%d", rows), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				q.encode(m.outputs)
+				q.encode(m)
 			}
 		})
 	}
@@ -172,4 +171,39 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkRun is TensorFlow alone: how a run's time grows with its rows, and with other runs at the same time.
+func BenchmarkRun(b *testing.B) {
+	e := start(b, modelDir(b, "reuse_v1"), nil)
+	m := e.server.models.acquire([]byte("reuse_v1"))
+	b.Cleanup(m.release)
+	inputs := expected(b, "reuse_v1").Inputs
+	for _, callers := range []int{1, 2, 4, 16} {
+		for _, rows := range []int{1, 2, 4, 8, 16, 64, 256} {
+			b.Run(fmt.Sprintf("callers=%d/rows=%d", callers, rows), func(b *testing.B) {
+				var values []float32
+				for _, row := range inputs[:rows] {
+					values = append(values, row...)
+				}
+				began, used := time.Now(), processorTime(b)
+				var group sync.WaitGroup
+				for range callers {
+					group.Go(func() {
+						result := make([]float32, rows*m.outputs)
+						for range b.N {
+							if err := m.tf.Run(values, result, m.outputs); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				group.Wait()
+				n := float64(b.N * callers * rows)
+				b.ReportMetric(float64(time.Since(began).Nanoseconds())/n, "ns/row")
+				b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/n, "cpu-ns/row")
+			})
+		}
+	}
 }

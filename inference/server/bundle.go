@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 )
 
 // The nodes that TFaaS takes where params.json names none.
@@ -29,6 +30,7 @@ type bundle struct {
 	outputNode string
 	features   []string // names of the input values, in order
 	outputs    int      // values of one output row
+	labels     []string // of the outputs: the upper edges of their buckets, in seconds
 	golden     golden
 }
 
@@ -86,6 +88,10 @@ func readBundle(folder, name string) (*bundle, error) {
 		return nil, fmt.Errorf("bundle.json: schema.names and bucket_edges_s must not be empty")
 	}
 	b.features, b.outputs = about.Schema.Names, len(about.BucketEdges)+1
+	for _, edge := range about.BucketEdges {
+		b.labels = append(b.labels, strconv.FormatFloat(edge, 'f', -1, 64))
+	}
+	b.labels = append(b.labels, "+Inf")
 	known := map[string]bool{}
 	for _, feature := range b.features {
 		if known[feature] {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -18,9 +17,11 @@ type config struct {
 	bind           string
 	port           int
 	modelDir       string
-	adminToken     string // "": the administrative calls are refused
+	files          credentialFiles
+	credentials    *credentials // as the files were at start
 	maxBodyBytes   int64
 	maxUploadBytes int64
+	batching       batching
 	requestTimeout time.Duration
 	shutdownGrace  time.Duration
 }
@@ -49,19 +50,23 @@ var fields = []field{
 		info, err := os.Stat(text)
 		return unless(err == nil && info.IsDir(), "must be an existing folder (mkdir -p makes it)")
 	}},
-	{"admin-token-file", "file with the bearer token that /upload and /delete ask for; empty: those calls are refused", "/etc/smartcache/endpoint.token", func(c *config, text string) string {
-		if text == "" {
-			return ""
-		}
-		content, err := os.ReadFile(text)
-		c.adminToken = strings.TrimSpace(string(content))
-		if err != nil {
-			return "must be a file that this user can read, or empty"
-		}
-		return unless(isToken(c.adminToken), "must hold one line of printable ASCII without spaces")
-	}},
+	{"admin-token-file", "file with the bearer token that /upload, /delete and POST /params ask for; empty: those calls are refused", "/etc/smartcache/endpoint.token", fileField(func(c *config) *string { return &c.files.adminToken })},
+	{"predict-token-file", "file with the bearer token that predictions ask for, beside the administrator's; empty: they ask for none", "/etc/smartcache/predict.token", fileField(func(c *config) *string { return &c.files.predictToken })},
+	{"tls-cert-file", "certificate of this server and of those who signed it, PEM; empty: no TLS", "/etc/grid-security/hostcert.pem", fileField(func(c *config) *string { return &c.files.certificate })},
+	{"tls-key-file", "its key, PEM", "/etc/grid-security/hostkey.pem", fileField(func(c *config) *string { return &c.files.key })},
+	{"client-ca-file", "PEM of the authorities one of which must have signed the certificate of a client; empty: clients need none", "/etc/smartcache/clients.pem", fileField(func(c *config) *string { return &c.files.authorities })},
 	{"max-body-bytes", "longest body of a prediction", "1048576", bytesField(func(c *config) *int64 { return &c.maxBodyBytes })},
 	{"max-upload-bytes", "longest body of an upload, and largest tar that it may unpack to", "268435456", bytesField(func(c *config) *int64 { return &c.maxUploadBytes })},
+	{"batch-rows", "most rows of concurrent requests that are put together to one run of a model; 1: none are", "64", func(c *config, text string) string {
+		n, err := strconv.ParseUint(text, 10, 16)
+		c.batching.rows = int(n)
+		return unless(err == nil && n >= 1 && n <= 4096, "must be a whole number from 1 to 4096")
+	}},
+	{"batch-wait", "time for which a run may stay open for further rows", "0.0002s", func(c *config, text string) string {
+		d, err := time.ParseDuration(text)
+		c.batching.wait = d
+		return unless(err == nil && d >= 0 && d <= 10*time.Millisecond, "must be a time with its unit from 0s to 10ms")
+	}},
 	{"request-timeout", "time within which a request must have arrived, and an upload must have made progress", "5s", timeField(func(c *config) *time.Duration { return &c.requestTimeout })},
 	{"shutdown-grace", "time that requests in flight get to finish after SIGTERM or SIGINT", "10s", timeField(func(c *config) *time.Duration { return &c.shutdownGrace })},
 }
@@ -99,6 +104,11 @@ func parseConfig(args []string, help io.Writer) (config, error) {
 			problems = append(problems, fmt.Errorf("%s: %s, is %q: pass for example -%s %s", f.name, rule, *texts[f.name], f.name, f.example))
 		}
 	}
+	if len(problems) == 0 {
+		var err error
+		c.credentials, _, err = c.files.load()
+		problems = append(problems, err)
+	}
 	return c, errors.Join(problems...)
 }
 
@@ -115,6 +125,13 @@ All flags are required. 'smartcache endpoint' starts this program with the value
 When it listens and the models are loaded it prints one line on standard output: ready: http://ADDRESS:PORT
 Logs are JSON lines on standard error. Exit status: 0 stopped by SIGTERM, 1 failed, 2 wrong flags, 130 stopped by SIGINT.
 `)
+}
+
+func fileField(target func(*config) *string) func(*config, string) string {
+	return func(c *config, text string) string {
+		*target(c) = text
+		return ""
+	}
 }
 
 func bytesField(target func(*config) *int64) func(*config, string) string {
@@ -138,13 +155,4 @@ func unless(ok bool, rule string) string {
 		return ""
 	}
 	return rule
-}
-
-func isToken(s string) bool {
-	for _, r := range s {
-		if r <= ' ' || r > '~' {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 )
 
 // failure is an answer other than success: what the client is told, and the kind under which it is counted. Kinds are few and fixed, as
@@ -33,16 +35,34 @@ func internal(what string) *failure {
 	return fail(http.StatusInternalServerError, "internal", "%s: the endpoint's log says why", what)
 }
 
-// writeJSON answers with value as JSON.
-func writeJSON(w http.ResponseWriter, status int, value any) {
-	body, err := json.Marshal(value)
+// notStored is what could not be written to the disk. Where that is full, the client may say so to who can make room.
+func notStored(what string, err error) *failure {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fail(http.StatusInsufficientStorage, "disk_full", "%s: no space is left on the disk of the endpoint's model_dir: make room there", what)
+	}
+	return internal(what)
+}
+
+// body is what a client gets to read.
+func (f *failure) body() []byte {
+	return toJSON(map[string]string{"error": f.message})
+}
+
+// toJSON ends in a line feed.
+func toJSON(value any) []byte {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // only strings and maps of them, and what was JSON before, get here
 	}
+	return append(text, '\n')
+}
+
+// writeJSON answers with value as JSON.
+func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// A client that has gone away needs no answer.
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(toJSON(value))
 }
 
 // shown quotes what a client sent, cut to a length that an error message can carry.

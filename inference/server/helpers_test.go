@@ -18,16 +18,20 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 const token = "correct-horse"
 
-// TestMain lets this program be the server itself, for the tests that need a process of their own.
+// TestMain lets this program be the server itself, for the tests that need a process of their own, or one whose handler does nothing.
 func TestMain(m *testing.M) {
-	if os.Getenv("SMARTCACHE_TEST_SERVER") != "" {
+	switch os.Getenv("SMARTCACHE_TEST_SERVER") {
+	case "endpoint":
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	case "nothing":
+		os.Exit(serveNothing(os.Stdout))
 	}
 	os.Exit(m.Run())
 }
@@ -110,17 +114,28 @@ type endpoint struct {
 	url    string
 	folder string
 	server *server
+	stop   func()
+	lines  *lineCounter // of the log
+}
+
+// lineCounter counts what is written: a log handler writes each line at once.
+type lineCounter struct{ atomic.Int64 }
+
+func (l *lineCounter) Write(p []byte) (int, error) {
+	l.Add(1)
+	return len(p), nil
 }
 
 // start serves the models of folder; change may alter the configuration.
 func start(t testing.TB, folder string, change func(*config)) *endpoint {
 	t.Helper()
-	c := config{bind: "127.0.0.1", modelDir: folder, adminToken: token, maxBodyBytes: 1 << 20, maxUploadBytes: 16 << 20,
-		requestTimeout: 10 * time.Second, shutdownGrace: 10 * time.Second}
+	c := config{bind: "127.0.0.1", modelDir: folder, credentials: &credentials{adminToken: token}, maxBodyBytes: 1 << 20, maxUploadBytes: 16 << 20,
+		batching: batching{64, 200 * time.Microsecond}, requestTimeout: 10 * time.Second, shutdownGrace: 10 * time.Second}
 	if change != nil {
 		change(&c)
 	}
-	s, err := newServer(c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	lines := &lineCounter{}
+	s, err := newServer(c, slog.New(slog.NewJSONHandler(io.MultiWriter(t.Output(), lines), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +160,7 @@ func start(t testing.TB, folder string, change func(*config)) *endpoint {
 		ended <- err
 		t.Fatal(err)
 	}
-	return &endpoint{t, address(listener), folder, s}
+	return &endpoint{t, address(listener, c.credentials.tls != nil), folder, s, stop, lines}
 }
 
 // call sends a request and returns the status and body of the answer. header holds names and values by turns.

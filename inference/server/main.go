@@ -3,9 +3,9 @@
 // It exists because a cache asks it on every open: unlike the stock server it never replaces a model behind a name, refuses input that
 // would give a plausible but meaningless answer, and stops without dropping requests. README.md beside this file is its manual.
 //
-// The path of a prediction: server.go (routes, time limits) → predict.go (body, answer) → request.go (JSON) → registry.go (which model) →
-// model.go (order of values, finite answers) → tf (TensorFlow). The path of a model: admin.go (token, upload, delete) → archive.go
-// (unpacking) → registry.go (installing) → bundle.go and model.go (checks, golden rows).
+// The path of a prediction: fast.go and head.go (plain requests) or server.go (all others, through net/http) → predict.go (body, answer) →
+// request.go (JSON) → registry.go (which model) → model.go (order of values, finite answers) → batch.go (runs shared) → tf (TensorFlow). The
+// path of a model: admin.go and credentials.go (token, upload, delete) → archive.go (unpacking) → registry.go (installing) → bundle.go and model.go (checks, golden rows).
 package main
 
 import (
@@ -62,8 +62,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		log.Error("can't start", "error", fmt.Errorf("bind, port: must be free and this machine's, are %s and %d: %w", c.bind, c.port, err))
 		return 1
 	}
-	log.Info("starting", "tensorflow", tf.Version(), "model_dir", c.modelDir, "uploads", c.adminToken != "")
-	if err := s.run(ctx, listener, func() { fmt.Fprintf(stdout, "ready: %s\n", address(listener)) }); err != nil {
+	log.Info("starting", "tensorflow", tf.Version(), "model_dir", c.modelDir, "uploads", c.files.adminToken != "", "tls", c.files.certificate != "",
+		"client_certificates", c.files.authorities != "", "predict_token", c.files.predictToken != "")
+	if err := s.run(ctx, listener, func() { fmt.Fprintf(stdout, "ready: %s\n", address(listener, c.credentials.tls != nil)) }); err != nil {
 		log.Error("stopped", "error", err)
 		return 1
 	}

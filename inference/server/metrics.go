@@ -12,12 +12,14 @@ import (
 
 // metrics are what /metrics shows. Labels are of few, fixed values: never what a client sent.
 type metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	failures *prometheus.CounterVec
-	rows     prometheus.Counter
-	leftOut  prometheus.Gauge
+	registry    *prometheus.Registry
+	requests    *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	failures    *prometheus.CounterVec
+	rows        prometheus.Histogram
+	runRows     prometheus.Histogram
+	leftOut     prometheus.Gauge
+	credentials prometheus.Gauge
 }
 
 func newMetrics(models func() int) *metrics {
@@ -33,14 +35,22 @@ func newMetrics(models func() int) *metrics {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "smartcache_endpoint_errors_total", Help: "Requests that failed, by the kind of failure.",
 		}, []string{"kind"}),
-		rows: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "smartcache_endpoint_predicted_rows_total", Help: "Rows predicted.",
+		rows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "smartcache_endpoint_request_rows", Help: "Rows of a predicted request; the sum is all rows predicted.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 8),
+		}),
+		runRows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "smartcache_endpoint_batch_rows", Help: "Rows of a run of TensorFlow, of one or more requests; the count is all runs.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 12),
 		}),
 		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "smartcache_endpoint_models_left_out", Help: "Folders whose model could not be loaded at start.",
 		}),
+		credentials: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "smartcache_endpoint_credentials_refused", Help: "1 while the files of tokens and certificates hold something that can't be used.",
+		}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.leftOut,
+	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.runRows, m.leftOut, m.credentials,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "smartcache_endpoint_models_loaded", Help: "Models that are served.",
 		}, func() float64 { return float64(models()) }),

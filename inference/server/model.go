@@ -20,13 +20,14 @@ type model struct {
 	digest   string
 	place    map[string]int // of a feature among the input values
 	tf       *tf.Model
+	batcher  *batcher
 	inflight sync.WaitGroup
 	complain sync.Once // a fault of its answers is logged once, and counted always
 }
 
-// openModel loads the model NAME from folder and compares its answers with its golden rows, which also warms it up. An error says what
-// is wrong with the model; nothing stays loaded then.
-func openModel(folder, name string) (_ *model, err error) {
+// openModel loads the model NAME from folder and compares its answers with its golden rows, which also warms it up; observe is told the rows of
+// each run that predicts. An error says what is wrong with the model; nothing stays loaded then.
+func openModel(folder, name string, how batching, observe func(rows int)) (_ *model, err error) {
 	b, err := readBundle(folder, name)
 	if err != nil {
 		return nil, err
@@ -45,6 +46,8 @@ func openModel(folder, name string) (_ *model, err error) {
 		m.tf.Close()
 		return nil, err
 	}
+	m.batcher = &batcher{batching: how, width: len(m.features), outputs: m.outputs, observe: observe,
+		predict: func(values, result []float32) error { return m.tf.Run(values, result, m.outputs) }}
 	return m, nil
 }
 
@@ -99,7 +102,7 @@ func (m *model) predict(q *request) *failure {
 		q.result = make([]float32, size)
 	}
 	q.result = q.result[:size]
-	if err := m.tf.Run(values, q.result, m.outputs); err != nil {
+	if err := m.batcher.run(q.from, values, q.result); err != nil {
 		return fail(http.StatusInternalServerError, "model_failed", "model %s failed: %v", m.name, err)
 	}
 	for i, value := range q.result {

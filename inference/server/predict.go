@@ -12,26 +12,55 @@ import (
 
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-var contentTypeJSON = []string{"application/json"}
+// format is how a prediction is written, on both ways.
+type format struct {
+	contentType string
+	parse       func(*request) *failure // from body
+	encode      func(*request, *model)  // from result, to reply
+}
 
-// predict answers POST /json and /predict/json.
-func (s *server) predict(w http.ResponseWriter, r *http.Request) *failure {
+var formatJSON = &format{"application/json", (*request).parse, (*request).encode}
+
+// predict answers a prediction that comes through net/http.
+func (s *server) predict(f *format, w http.ResponseWriter, r *http.Request) *failure {
+	if !s.mayPredict(r.Header.Get("Authorization")) {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("Connection", "close")
+		return fail(http.StatusUnauthorized, "unauthorized", "Authorization: must be Bearer with the token of the endpoint's predict_token_file")
+	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Encoding: must be absent, is %s: send predictions uncompressed", shown(encoding))
 	}
 	q := requests.Get().(*request)
 	defer requests.Put(q)
+	q.from = 0
 	var err *failure
 	if q.body, err = readBody(w, r, q.body, s.config.maxBodyBytes); err != nil {
 		return err
 	}
-	if err := q.parse(); err != nil {
+	if err := s.answer(f, q); err != nil {
+		return err
+	}
+	header := w.Header()
+	header["Content-Type"] = []string{f.contentType}
+	header["Content-Length"] = []string{strconv.Itoa(len(q.reply))}
+	// A client that has gone away needs no answer.
+	_, _ = w.Write(q.reply)
+	return nil
+}
+
+// answer computes q.reply from q.body.
+func (s *server) answer(f *format, q *request) *failure {
+	if err := f.parse(q); err != nil {
 		return err
 	}
 	m := s.models.acquire(q.model)
 	if m == nil {
 		if !s.ready.Load() {
 			return notReady()
+		}
+		if len(q.model) == 0 {
+			return badRequest("model: must be there, as no default model is set (POST /params), is missing: GET /models lists the names")
 		}
 		return unknownModel(string(q.model))
 	}
@@ -44,14 +73,8 @@ func (s *server) predict(w http.ResponseWriter, r *http.Request) *failure {
 		}
 		return err
 	}
-	s.metrics.rows.Add(float64(q.rows))
-
-	q.encode(m.outputs)
-	header := w.Header()
-	header["Content-Type"] = contentTypeJSON
-	header["Content-Length"] = []string{strconv.Itoa(len(q.reply))}
-	// A client that has gone away needs no answer.
-	_, _ = w.Write(q.reply)
+	s.metrics.rows.Observe(float64(q.rows))
+	f.encode(q, m)
 	return nil
 }
 
@@ -96,8 +119,8 @@ func tooLarge(limit int64) *failure {
 }
 
 // encode writes q.result to q.reply as JSON: an array for values, an array of arrays for rows.
-func (q *request) encode(outputs int) {
-	b := q.reply[:0]
+func (q *request) encode(m *model) {
+	b, outputs := q.reply[:0], m.outputs
 	if q.nested {
 		b = append(b, '[')
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -117,7 +119,15 @@ func TestNonFiniteOutputIsAnError(t *testing.T) {
 	bad := append([]float32{-1}, want.Inputs[0][1:]...)
 	status, body := e.predict("fragile_v1", bad)
 	mustFail(t, status, body, 500, "fragile_v1 answered NaN")
-	if _, page := e.call("GET", "/metrics", nil); !strings.Contains(page, `smartcache_endpoint_errors_total{kind="non_finite_output"} 1`) {
+	status, body = e.call("POST", "/proto", bytes.NewReader(protoRow("fragile_v1", nil, bad, true)))
+	mustFail(t, status, body, 500, "fragile_v1 answered NaN")
+	rows, err := json.Marshal(map[string]any{"model": "fragile_v1", "rows": [][]float32{want.Inputs[0], bad}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, body = e.call("POST", "/json", bytes.NewReader(rows))
+	mustFail(t, status, body, 500, "fragile_v1 answered NaN")
+	if _, page := e.call("GET", "/metrics", nil); !strings.Contains(page, `smartcache_endpoint_errors_total{kind="non_finite_output"} 3`) {
 		t.Error("the error is not counted")
 	}
 	e.mustPredict("fragile_v1", want.Inputs[1], want.Outputs[1])
@@ -136,7 +146,7 @@ func TestBodyLimit(t *testing.T) {
 }
 
 func TestSlowBodyEndsInTime(t *testing.T) {
-	e := start(t, modelDir(t, "reuse_v1"), func(c *config) { c.requestTimeout = 100 * time.Millisecond })
+	e := start(t, modelDir(t, "reuse_v1"), func(c *config) { c.requestTimeout = 2 * time.Second })
 	connection, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +176,24 @@ func TestThereIsNoReadingOfFiles(t *testing.T) {
 	mustFail(t, status, body, 400, "must be a name")
 }
 
+func TestNoLogLineForARequest(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), nil)
+	want := expected(t, "reuse_v1")
+	before := e.lines.Load()
+	for range 20 {
+		e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+		e.predict("reuse_v1", want.Inputs[0][1:])
+		e.predict("reuse_v9", want.Inputs[0])
+		e.call("GET", "/nothing", nil)
+		connection := e.dial()
+		connection.send("no HTTP\r\n\r\n")
+		connection.answer()
+	}
+	if after := e.lines.Load(); before == 0 || after != before {
+		t.Errorf("%d lines were logged at start, %d for requests", before, after-before)
+	}
+}
+
 func TestOperationsPages(t *testing.T) {
 	e := start(t, modelDir(t, "reuse_v1", "reuse_v2"), nil)
 	var list []map[string]any
@@ -186,7 +214,7 @@ func TestOperationsPages(t *testing.T) {
 	_, page := e.call("GET", "/metrics", nil)
 	for _, line := range []string{
 		"smartcache_endpoint_models_loaded 2\n", `smartcache_endpoint_requests_total{code="200",handler="predict"} 1` + "\n",
-		`smartcache_endpoint_request_seconds_count{handler="predict"} 1` + "\n", "smartcache_endpoint_predicted_rows_total 1\n",
+		`smartcache_endpoint_request_seconds_count{handler="predict"} 1` + "\n", "smartcache_endpoint_request_rows_sum 1\n",
 	} {
 		if !strings.Contains(page, line) {
 			t.Errorf("/metrics lacks %q", line)
@@ -224,7 +252,7 @@ func FuzzRequest(f *testing.F) {
 		for _, row := range plain.Rows {
 			all = append(all, row...)
 		}
-		if plain.Model == nil || strings.ToValidUTF8(string(q.model), "\ufffd") != strings.ToValidUTF8(*plain.Model, "\ufffd") && json.Valid(body) && isASCII(body) {
+		if plain.Model == nil && q.model != nil || plain.Model != nil && string(q.model) != *plain.Model && isASCII(body) {
 			t.Fatalf("%q: model %q", body, q.model)
 		}
 		if len(all) != len(q.values) || len(plain.Keys) != len(q.keys) || len(q.values) != q.rows*q.width {
@@ -240,4 +268,45 @@ func FuzzRequest(f *testing.F) {
 
 func isASCII(b []byte) bool {
 	return bytes.IndexFunc(b, func(r rune) bool { return r > 127 }) < 0
+}
+
+// TestNotReadyUntilTheModelsAreLoaded asks a server that is starting: it lives, but is not ready, and a prediction can be sent again later.
+func TestNotReadyUntilTheModelsAreLoaded(t *testing.T) {
+	s, err := newServer(config{modelDir: modelDir(t, "reuse_v1"), credentials: &credentials{}, maxBodyBytes: 1 << 20, batching: batching{64, 0},
+		requestTimeout: 10 * time.Second, shutdownGrace: 10 * time.Second}, slog.New(slog.NewJSONHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, release := hold(s.models)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &endpoint{t: t, url: address(listener, false), server: s}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.run(ctx, listener, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		release()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		s.models.close()
+	})
+	<-waiting
+	want := expected(t, "reuse_v1")
+	if status, body := e.call("GET", "/healthz", nil); status != 200 {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
+	status, body := e.call("GET", "/readyz", nil)
+	mustFail(t, status, body, 503, "starting")
+	status, body = e.predict("reuse_v1", want.Inputs[0])
+	mustFail(t, status, body, 503, "starting")
+	release()
+	<-ready
+	if status, body := e.call("GET", "/readyz", nil); status != 200 {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,18 +13,26 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // process starts the server as a process of its own and returns it with the address of its ready line.
-func process(t *testing.T, folder, timeout, grace string) (*exec.Cmd, string) {
+func process(t testing.TB, folder, timeout, grace string) (*exec.Cmd, string) {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(secret, []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(os.Args[0], "-bind", "127.0.0.1", "-port", "0", "-model-dir", folder, "-admin-token-file", secret, "-max-body-bytes", "1048576",
-		"-max-upload-bytes", "1048576", "-request-timeout", timeout, "-shutdown-grace", grace)
-	c.Env = append(os.Environ(), "SMARTCACHE_TEST_SERVER=1")
+	c := exec.Command(os.Args[0], "-bind", "127.0.0.1", "-port", "0", "-model-dir", folder, "-admin-token-file", secret, "-predict-token-file", "",
+		"-tls-cert-file", "", "-tls-key-file", "", "-client-ca-file", "", "-max-body-bytes", "1048576",
+		"-max-upload-bytes", "1048576", "-batch-rows", "64", "-batch-wait", "200us", "-request-timeout", timeout, "-shutdown-grace", grace)
+	return launch(t, c, "endpoint")
+}
+
+// launch starts this program as one of the servers that TestMain knows.
+func launch(t testing.TB, c *exec.Cmd, kind string) (*exec.Cmd, string) {
+	t.Helper()
+	c.Env = append(os.Environ(), "SMARTCACHE_TEST_SERVER="+kind)
 	c.Stderr = t.Output()
 	stdout, err := c.StdoutPipe()
 	if err != nil {
@@ -119,14 +128,43 @@ func TestGraceEnds(t *testing.T) {
 	}
 }
 
+// TestGraceEndsForWhoDoesNotRead stops a server in the middle of an answer that its client does not take.
+func TestGraceEndsForWhoDoesNotRead(t *testing.T) {
+	c, address := process(t, modelDir(t, "reuse_v1"), "60s", "50ms")
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	row := strings.ReplaceAll(fmt.Sprint(expected(t, "reuse_v1").Inputs[0]), " ", ",")
+	many := []byte(strings.Repeat(plainRequest("/json", `{"model":"reuse_v1","rows":[`+row+strings.Repeat(","+row, 100)+`]}`), 10))
+	for err == nil { // until nothing more fits: the server writes, and reads no more
+		if err = connection.SetWriteDeadline(time.Now().Add(time.Second)); err == nil {
+			_, err = connection.Write(many)
+		}
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("stopped after %v", took)
+	}
+}
+
 func TestWrongFlags(t *testing.T) {
 	folder := t.TempDir()
 	empty := filepath.Join(folder, "empty")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	right := map[string]string{"bind": "127.0.0.1", "port": "0", "model-dir": folder, "admin-token-file": "", "max-body-bytes": "4096",
-		"max-upload-bytes": "4096", "request-timeout": "5.0s", "shutdown-grace": "1m"}
+	right := map[string]string{"bind": "127.0.0.1", "port": "0", "model-dir": folder, "admin-token-file": "", "predict-token-file": "", "tls-cert-file": "",
+		"tls-key-file": "", "client-ca-file": "", "max-body-bytes": "4096",
+		"max-upload-bytes": "4096", "batch-rows": "64", "batch-wait": "0.0002s", "request-timeout": "5.0s", "shutdown-grace": "1m"}
 	flags := func(name, value string) (args []string) {
 		for n, v := range right {
 			if n == name {
@@ -146,6 +184,7 @@ func TestWrongFlags(t *testing.T) {
 		{"model-dir", "models", "model-dir: must be an absolute path"}, {"model-dir", folder + "/none", "model-dir: must be an existing folder"},
 		{"admin-token-file", folder + "/none", "admin-token-file: must be a file"}, {"admin-token-file", empty, "admin-token-file: must hold one line"},
 		{"max-body-bytes", "1k", "max-body-bytes: must be a whole number"}, {"max-upload-bytes", "0", "max-upload-bytes: must be"},
+		{"batch-rows", "0", "batch-rows: must be a whole number from 1"}, {"batch-wait", "1s", "batch-wait: must be a time with its unit from 0s to 10ms"},
 		{"request-timeout", "5", `request-timeout: must be a time with its unit from 1ms to 24h, is "5": pass for example -request-timeout 5s`},
 		{"shutdown-grace", "-1s", "shutdown-grace: must be"}, {"port", "-", "port: must be given, is missing"},
 	} {

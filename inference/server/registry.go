@@ -31,15 +31,17 @@ type registry struct {
 	log    *slog.Logger
 	slot   chan struct{}
 	lock   *os.File
+	open   func(folder, name string) (*model, error)
 
-	mu     sync.RWMutex
-	models map[string]*model
+	mu      sync.RWMutex
+	models  map[string]*model
+	aliases map[string]string
 }
 
 // newRegistry prepares to serve the models of a folder. A writable one is locked: two servers that change one folder would remove each
 // other's work. One that never changes it need not be able to write there.
 func newRegistry(folder string, writable bool, log *slog.Logger) (*registry, error) {
-	r := &registry{folder: folder, log: log, slot: make(chan struct{}, 1), models: map[string]*model{}}
+	r := &registry{folder: folder, log: log, slot: make(chan struct{}, 1), models: map[string]*model{}, aliases: map[string]string{}}
 	if !writable {
 		return r, nil
 	}
@@ -73,7 +75,7 @@ func (r *registry) load() (failed int, err error) {
 		case !modelName.MatchString(name):
 			r.log.Warn("folder is no model: its name must be of A-Z a-z 0-9 _", "folder", name)
 		default:
-			m, err := openModel(filepath.Join(r.folder, name), name)
+			m, err := r.open(filepath.Join(r.folder, name), name)
 			if err != nil {
 				failed++
 				r.log.Error("model left out", "model", name, "error", err)
@@ -85,14 +87,17 @@ func (r *registry) load() (failed int, err error) {
 			r.log.Info("model loaded", "model", name, "sha256", m.digest)
 		}
 	}
-	return failed, nil
+	return failed, r.readAliases()
 }
 
-// acquire returns the model NAME, or nil. It stays loaded until it is released.
+// acquire returns the model NAME, or the one that the alias NAME names, or nil; without a name the default one. It stays loaded until it is released.
 func (r *registry) acquire(name []byte) *model {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	m := r.models[string(name)]
+	if m == nil {
+		m = r.models[r.aliases[string(name)]]
+	}
 	if m != nil {
 		m.inflight.Add(1)
 	}
@@ -131,6 +136,9 @@ func (r *registry) change(ctx context.Context) (done func(), err *failure) {
 // same content: false, and nothing changes. Any error leaves what is served, and the folder NAME, as they were.
 func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
 	target := filepath.Join(r.folder, name)
+	if model, taken := r.allAliases()[name]; taken {
+		return false, fail(http.StatusConflict, "conflict", "%s is an alias of %s: upload under another name, or remove the alias first", name, model)
+	}
 	r.mu.RLock()
 	current := r.models[name]
 	r.mu.RUnlock()
@@ -150,7 +158,7 @@ func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
 		return false, fail(http.StatusConflict, "conflict", "a folder %s is there but could not be loaded: DELETE /delete/%s first", name, name)
 	}
 
-	m, err := openModel(fresh, name)
+	m, err := r.open(fresh, name)
 	if err != nil {
 		return false, fail(http.StatusUnprocessableEntity, "bad_model", "model %s can't be served: %v", name, err)
 	}
@@ -161,7 +169,7 @@ func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
 	if err != nil {
 		m.tf.Close()
 		r.log.Error("upload can't be stored", "model", name, "error", err)
-		return false, internal("upload")
+		return false, notStored("upload", err)
 	}
 	if err := syncFolder(r.folder); err != nil {
 		r.log.Warn("the model's folder may not survive a power failure", "model", name, "error", err)
@@ -178,6 +186,9 @@ func (r *registry) remove(name string) *failure {
 	path := filepath.Join(r.folder, name)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !r.serves(name) {
 		return unknownModel(name)
+	}
+	if alias, named := r.aliasOf(name); named && r.serves(name) {
+		return fail(http.StatusConflict, "conflict", "model %s is named by the alias %q (\"\" is the default): move it by POST /params first", name, alias)
 	}
 	grave, err := os.MkdirTemp(r.folder, deletedPrefix)
 	if err == nil {

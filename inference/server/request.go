@@ -15,7 +15,8 @@ type request struct {
 	values []float32 // one row after the other
 	rows   int
 	width  int
-	nested bool // "rows" was sent: the answer is an array of arrays
+	from   uint64 // the connection, 0 where it is not known
+	nested bool   // "rows" was sent: the answer is an array of arrays
 
 	ordered []float32
 	places  []int
@@ -103,8 +104,6 @@ func (q *request) parse() *failure {
 		return p.unexpected("nothing after the object")
 	}
 	switch {
-	case !seen.model:
-		return badRequest("model: must be there, is missing: GET /models lists the names")
 	case seen.values && seen.rows:
 		return badRequest("rows: must not come with values: send one of the two")
 	case !seen.values && !seen.rows:

@@ -24,20 +24,43 @@ const (
 // server answers HTTP. Its handlers return what went wrong, and one place writes that as JSON and counts it. Safe for use from several
 // goroutines.
 type server struct {
-	config  config
-	log     *slog.Logger
-	models  *registry
-	metrics *metrics
-	ready   atomic.Bool
-	http    *http.Server
+	config      config
+	log         *slog.Logger
+	models      *registry
+	started     time.Time
+	metrics     *metrics
+	credentials atomic.Pointer[credentials] // never nil
+	ready       atomic.Bool
+	http        *http.Server
+
+	predictions []*route // by POST: the same for fastConn and for net/http
+	connections *fastListener
+}
+
+// route is a path that predictions are sent to.
+type route struct {
+	path     string
+	line     string // the first line of a request to it
+	format   *format
+	recorder *recorder
 }
 
 func newServer(c config, log *slog.Logger) (*server, error) {
-	models, err := newRegistry(c.modelDir, c.adminToken != "", log)
+	models, err := newRegistry(c.modelDir, c.credentials.adminToken != "", log)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{config: c, log: log, models: models, metrics: newMetrics(models.count)}
+	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.count)}
+	s.credentials.Store(c.credentials)
+	models.open = func(folder, name string) (*model, error) {
+		return openModel(folder, name, c.batching, func(rows int) { s.metrics.runRows.Observe(float64(rows)) })
+	}
+	predictions := s.metrics.recorder("predict")
+	for path, format := range map[string]*format{
+		"/json": formatJSON, "/predict/json": formatJSON, "/proto": formatProto, "/predict/proto": formatProto,
+	} {
+		s.predictions = append(s.predictions, &route{path, "POST " + path + " HTTP/1.1", format, predictions})
+	}
 	s.http = &http.Server{
 		Handler:     s.routes(),
 		ReadTimeout: c.requestTimeout,
@@ -64,12 +87,15 @@ func (s *server) routes() http.Handler {
 			}
 		})
 	}
-	handle("predict", http.MethodPost, "/json", s.predict)
-	handle("predict", http.MethodPost, "/predict/json", s.predict)
+	for _, route := range s.predictions {
+		handle("predict", http.MethodPost, route.path, func(w http.ResponseWriter, r *http.Request) *failure { return s.predict(route.format, w, r) })
+	}
 	handle("upload", http.MethodPost, "/upload", s.upload)
 	handle("delete", http.MethodDelete, "/delete/{name}", s.remove)
 	handle("models", http.MethodGet, "/models", s.listModels)
 	handle("params", http.MethodGet, "/params/{name}", s.params)
+	handle("params", http.MethodPost, "/params", s.setParams)
+	handle("status", http.MethodGet, "/status", s.status)
 	handle("healthz", http.MethodGet, "/healthz", s.healthz)
 	handle("readyz", http.MethodGet, "/readyz", s.readyz)
 	page := s.metrics.page()
@@ -89,8 +115,7 @@ func (s *server) guard(f func(http.ResponseWriter, *http.Request) *failure, meth
 		if cause := recover(); cause == http.ErrAbortHandler {
 			panic(cause)
 		} else if cause != nil {
-			s.log.Error("panic", "path", r.URL.Path, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			err = internal("request")
+			err = s.panicked(r.URL.Path, cause)
 		}
 	}()
 	if method != "" && r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
@@ -98,6 +123,12 @@ func (s *server) guard(f func(http.ResponseWriter, *http.Request) *failure, meth
 		return fail(http.StatusMethodNotAllowed, "bad_request", "method: must be %s, is %s", method, shown(r.Method))
 	}
 	return f(w, r)
+}
+
+// panicked is the answer where a handler panicked; it is called in the deferred function that found out.
+func (s *server) panicked(path string, cause any) *failure {
+	s.log.Error("panic", "path", path, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	return internal("request")
 }
 
 func (s *server) listModels(w http.ResponseWriter, _ *http.Request) *failure {
@@ -141,7 +172,9 @@ func notReady() *failure {
 // it could not serve, or that requests were cut off because they took longer than the grace.
 func (s *server) run(ctx context.Context, listener net.Listener, ready func()) error {
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(listener) }()
+	s.connections = newFastListener(s.secured(listener), s)
+	go func() { served <- s.http.Serve(s.connections) }()
+	go s.watchCredentials(ctx)
 	loaded := make(chan error, 1)
 	go func() {
 		failed, err := s.models.load()
@@ -170,6 +203,9 @@ func (s *server) run(ctx context.Context, listener net.Listener, ready func()) e
 	s.log.Info("stopping: requests in flight finish", "grace_seconds", s.config.shutdownGrace.Seconds())
 	grace, cancel := context.WithTimeout(context.Background(), s.config.shutdownGrace)
 	defer cancel()
+	s.http.RegisterOnShutdown(s.connections.stop)
+	context.AfterFunc(grace, s.connections.cut)
+	s.connections.drain(grace)
 	if err := s.http.Shutdown(grace); err != nil {
 		return errors.Join(fmt.Errorf("requests were cut off after shutdown_grace %v", s.config.shutdownGrace), s.http.Close())
 	}
@@ -177,6 +213,10 @@ func (s *server) run(ctx context.Context, listener net.Listener, ready func()) e
 }
 
 // address is the URL of a listener.
-func address(listener net.Listener) string {
-	return "http://" + strings.Replace(listener.Addr().String(), "[::]", "[::1]", 1)
+func address(listener net.Listener, secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	return scheme + strings.Replace(listener.Addr().String(), "[::]", "[::1]", 1)
 }

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from smartcache.inference import bundle as bundles
-from smartcache.inference import registry
+from smartcache.inference.registry import quiet_mlflow
+from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests.fakes import METRICS
 from smartcache.local import mlflow as local_mlflow
 from smartcache.local import paths, ports
 from smartcache.training.model import quiet_tensorflow
 
 quiet_tensorflow()
-registry.quiet_mlflow()
+quiet_mlflow()
 
 #: Keras' TensorFlow variables do not know NumPy 2's copy keyword.
 KERAS_COPY = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
@@ -84,18 +85,40 @@ def make(tmp_path: Path) -> Make:
             "provenance": {"run_id": "run-1"},
         }
         inputs = floats(5, 3)
-        bundles.write_parts(folder, bundles.Info.model_validate(info | changes), network, inputs, network(inputs))
+        value = (inputs - network.mean) / network.scale
+        value = np.maximum(value @ layers[0].kernel + layers[0].bias, 0) @ layers[1].kernel + layers[1].bias
+        outputs = np.exp(value) / np.exp(value).sum(axis=1, keepdims=True)
+        bundles.write_parts(folder, bundles.Info.model_validate(info | changes), network, inputs, outputs.astype(np.float32))
         return bundles.read(folder)
 
     return write
 
 
 @pytest.fixture(scope="session")
-def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real MLflow server."""
+def mlflow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where :func:`mlflow_uri` keeps everything; what a test deletes there is of a model of its own."""
+    return tmp_path_factory.mktemp("mlflow")
+
+
+@pytest.fixture(scope="session")
+def mlflow_uri(mlflow_folder: Path) -> Iterator[str]:
+    """A real MLflow server: one for all tests, its start takes long. It takes webhooks to this machine."""
     (port,) = ports.free_ports(1)
-    with local_mlflow.start(tmp_path_factory.mktemp("mlflow"), port):
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_WEBHOOK_ALLOWED_SCHEMES", "http,https")
+        environment.setenv("MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS", "true")
+        environment.setenv("MLFLOW_WEBHOOK_CACHE_TTL", "1")
+        server = local_mlflow.launch(mlflow_folder, port)
+    with server:
+        local_mlflow.wait_ready(server, port)
         yield local_mlflow.uri(port)
+
+
+@pytest.fixture(scope="session")
+def dataset(synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small training set."""
+    folder: Path = synthetic.write(tmp_path_factory.mktemp("set"), rows=1000)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -104,3 +127,17 @@ def endpoint_binary() -> Path:
     path = Path(os.environ.get("SMARTCACHE_ENDPOINT", paths.ENDPOINT))
     assert shutil.which(paths.require(path, "the endpoint"))
     return path
+
+
+@pytest.fixture
+def registry(fakes):
+    """MLflow's registry, as far as the watcher asks it."""
+    return fakes.FakeRegistry()
+
+
+@pytest.fixture
+def server(fakes):
+    """An endpoint that keeps what it is given."""
+    with fakes.serve() as (fake, url), Endpoint(url, timeout_s=5) as endpoint:
+        fake.endpoint = endpoint
+        yield fake

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from smartcache import config as configs
+from smartcache.config import Config
 from smartcache.inference import bundle as bundles
 from smartcache.inference.registry import RegistryAbsent, RegistryError, Version
 
@@ -31,6 +33,11 @@ METRICS = {
 }
 
 
+def site_config(**gates: object) -> Config:
+    """A site's configuration: no access table, endpoints that need not be fast, no pauses between attempts; options are of ``[gates]``."""
+    return configs.parse({"gates": {"replay_days": 0, "latency_requests": 0, **gates}, "watch": {"retry_most_s": 0}}, "test")
+
+
 class FakeRegistry:
     """A registry of bundles on disk. ``absent`` and ``torn`` make it fail."""
 
@@ -39,16 +46,17 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.folders: dict[int, Path] = {}
-        self.versions: dict[int, Version] = {}
+        self.known: dict[int, Version] = {}
         self.aliases: dict[str, int] = {}
         self.absent = False
         self.torn = False
         self.downloads = 0
+        self.artifacts: dict[str, str] = {}
 
     def add(self, bundle: bundles.Bundle, tags: dict[str, str] | None = None) -> int:
-        number = len(self.versions) + 1
+        number = len(self.known) + 1
         self.folders[number] = bundle.folder
-        self.versions[number] = Version(number, str(bundle.info.provenance["run_id"]), tags or {})
+        self.known[number] = Version(number, str(bundle.info.provenance["run_id"]), tags or {})
         return number
 
     def name_of(self, number: int) -> str:
@@ -60,18 +68,25 @@ class FakeRegistry:
 
     def newest(self) -> Version:
         self._here()
-        return self.versions[max(self.versions)]
+        return self.known[max(self.known)]
+
+    def versions(self, count: int) -> list[Version]:
+        self._here()
+        return sorted(self.known.values(), key=lambda version: version.number, reverse=True)[:count]
+
+    def alias(self, alias: str) -> Version | None:
+        self._here()
+        number = self.aliases.get(alias)
+        return None if number is None else self.known[number]
 
     def get(self, number: int) -> Version:
         self._here()
-        if number not in self.versions:
+        if number not in self.known:
             raise RegistryError(f"no version {number}")
-        return self.versions[number]
+        return self.known[number]
 
     def champion(self) -> Version | None:
-        self._here()
-        number = self.aliases.get("champion")
-        return None if number is None else self.versions[number]
+        return self.alias("champion")
 
     def move(self, alias: str, number: int) -> None:
         self._here()
@@ -79,13 +94,19 @@ class FakeRegistry:
 
     def tag(self, number: int, tags: dict[str, str]) -> None:
         self._here()
-        old = self.versions[number]
-        self.versions[number] = Version(number, old.run_id, {**old.tags, **tags})
+        old = self.known[number]
+        self.known[number] = Version(number, old.run_id, {**old.tags, **tags})
+
+    def log_text(self, version: Version, text: str, path: str) -> None:
+        self._here()
+        self.artifacts[f"{version.run_id}/{path}"] = text
 
     def download_bundle(self, version: Version, folder: Path) -> Path:
         self._here()
         self.downloads += 1
         target = folder / "bundle"
+        if not self.folders[version.number].is_dir():
+            raise RegistryError(f"run {version.run_id} has no folder bundle/")
         shutil.copytree(self.folders[version.number], target)
         if self.torn:
             (target / "weights.json").unlink()
@@ -102,6 +123,7 @@ class FakeServer:
         self.before: Callable[[str], None] = lambda path: None
         self.requests: list[str] = []
         self.token = ""
+        self.default = ""
 
     @property
     def names(self) -> set[str]:
@@ -116,21 +138,30 @@ class FakeServer:
                 return status, b"refused"
         if request.path == "/models":
             return 200, json.dumps([{"name": name} for name in sorted(self.names)]).encode()
+        if request.path == "/status":
+            return 200, json.dumps({"aliases": {"": self.default} if self.default else {}}).encode()
         if request.path == "/json":
             asked = json.loads(body)
+            asked.setdefault("model", self.default)
             if asked["model"] not in self.names:
                 return 404, b"no such model"
             bundle = bundles.read(self.folder / asked["model"])
-            outputs = bundle.network(np.asarray([asked["values"]], dtype=np.float32))[0]
+            outputs = bundle.embedded.predict(np.asarray([asked["values"]], dtype=np.float32))[0]
             return 200, json.dumps(self.answer(outputs.tolist())).encode()
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return 401, b"token"
+        if request.path == "/params":
+            self.default = json.loads(body)["name"]
+            return 200, b"{}"
         if request.path == "/upload":
             with tarfile.open(fileobj=io.BytesIO(gzip.decompress(body))) as tar:
                 tar.extractall(self.folder)
             return 200, b""
         if request.path.startswith("/delete/"):
-            shutil.rmtree(self.folder / request.path.removeprefix("/delete/"))
+            name = request.path.removeprefix("/delete/")
+            if name not in self.names:
+                return 404, b"no such model"
+            shutil.rmtree(self.folder / name)
             return 200, b""
         return 404, b""
 

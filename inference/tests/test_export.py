@@ -25,7 +25,7 @@ def model():
     network.deterministic(3)
     rng = np.random.default_rng(3)
     mean, scale = network.normalization((rng.standard_normal((100, 3)) * [1, 10, 1e4] + [0, 5, 1e6]).astype(np.float32))
-    return network.build(mean, scale, [8, 4], 3, 0.01)
+    return network.build(mean, scale, [8, 4], 3, learning_rate=0.01, dropout=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def info():
 def test_export_agrees_with_keras(model, rows, info, tmp_path):
     bundle = export.export(model, tmp_path / "out", info, rows, 1e-5)
     expected = network.predict(model, rows)
-    assert bundles.max_difference(bundle.network(rows), expected) < 1e-5
+    assert bundles.max_difference(bundle.embedded.predict(rows), expected) < 1e-5
     assert bundles.max_difference(export.saved_model_outputs(bundle.folder, rows), expected) < 1e-5
     assert bundle.info.metrics["max_output_difference"] < 1e-5
     assert bundle.info.metrics["skill"] == 0.5
@@ -76,7 +76,7 @@ def test_parity_is_refused_when_tampered(model, rows, info, tmp_path, tamper, wh
 
 def test_parity_is_refused_for_another_saved_model(model, rows, info, tmp_path):
     bundle = export.export(model, tmp_path / "out", info, rows, 1e-5)
-    other = network.build(bundle.network.mean, bundle.network.scale, [8, 4], 3, 0.01)
+    other = network.build(bundle.embedded.mean, bundle.embedded.scale, [8, 4], 3, learning_rate=0.01, dropout=0.2)
     export.write_saved_model(other, bundle.folder)
     with pytest.raises(export.ExportError, match="the SavedModel must give what Keras gives"):
         export.check_parity(bundle.folder, bundle.golden_outputs, 1e-5)
@@ -105,8 +105,11 @@ def test_layers_that_weights_json_does_not_know(rows, info, tmp_path):
     import keras
 
     inputs = keras.Input((3,))
-    odd = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(keras.layers.Dropout(0.5)(inputs)))
-    with pytest.raises(export.ExportError, match="layer dropout must be Dense, or Normalization in the first place, not Dropout"):
+    odd = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(keras.layers.LayerNormalization()(inputs)))
+    with pytest.raises(
+        export.ExportError,
+        match="layer layer_normalization must be Dense or Dropout, or Normalization in the first place, not LayerNormalization",
+    ):
         export.export(odd, tmp_path / "out", info, rows, 1e-5)
     assert list(tmp_path.iterdir()) == []
 

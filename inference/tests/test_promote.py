@@ -1,12 +1,20 @@
+import json
+import shutil
+
 import pytest
 
 from smartcache import config as configs
 from smartcache.inference import promote as promotion
+from smartcache.inference.gates import expected_schema_hash
 from smartcache.inference.registry import RegistryError
-from smartcache.inference.tests.fakes import METRICS
+from smartcache.inference.rollout import Fleet
+from smartcache.inference.serving import Endpoint
+from smartcache.inference.tests import tables
+from smartcache.inference.tests.fakes import METRICS, FakeRegistry, site_config
+from smartcache.inference.tests.tables import T0_US, Open
 
 HASH = "0123456789abcdef"
-SETTINGS = configs.load().gates
+CONFIG = site_config()
 BAD = METRICS | {"skill": 0.0}
 
 
@@ -20,42 +28,42 @@ def registry(fakes, make, tmp_path):
 
 
 def test_newest_is_promoted(registry):
-    done = promotion.promote(registry, SETTINGS, HASH)
+    done = promotion.promote(registry, CONFIG, HASH)
     assert (done.version.number, done.moved, done.passed, done.previous) == (4, True, True, None)
     assert registry.aliases["champion"] == 4
-    assert registry.versions[4].tags["smartcache.gates"] == "passed"
+    assert registry.known[4].tags["smartcache.gates"] == "passed"
 
 
 def test_a_failed_gate_moves_nothing(registry):
-    promotion.promote(registry, SETTINGS, HASH, 1)
-    done = promotion.promote(registry, SETTINGS, HASH, 3)
+    promotion.promote(registry, CONFIG, HASH, 1)
+    done = promotion.promote(registry, CONFIG, HASH, 3)
     assert (done.moved, done.passed) == (False, False)
     assert registry.aliases["champion"] == 1
-    assert registry.versions[3].tags["smartcache.gates"] == "failed"
-    assert "smartcache.previous_champion" not in registry.versions[3].tags
+    assert registry.known[3].tags["smartcache.gates"] == "failed"
+    assert "smartcache.previous_champion" not in registry.known[3].tags
 
 
 def test_force_needs_a_bundle(registry):
     (registry.folders[3] / "weights.json").unlink()
-    assert not promotion.promote(registry, SETTINGS, HASH, 3, force="anyway").moved
+    assert not promotion.promote(registry, CONFIG, HASH, 3, force="anyway").moved
     assert "champion" not in registry.aliases
 
 
 def test_force_keeps_the_reason(registry):
-    assert promotion.promote(registry, SETTINGS, HASH, 3, force="first week").moved
-    assert registry.versions[3].tags["smartcache.gates"] == "forced: first week"
+    assert promotion.promote(registry, CONFIG, HASH, 3, force="first week").moved
+    assert registry.known[3].tags["smartcache.gates"] == "forced: first week"
 
 
 def test_dry_run_writes_nothing(registry):
-    done = promotion.promote(registry, SETTINGS, HASH, 4, dry_run=True)
+    done = promotion.promote(registry, CONFIG, HASH, 4, dry_run=True)
     assert (done.moved, done.passed) == (False, True)
     assert registry.aliases == {}
-    assert registry.versions[4].tags == {}
+    assert registry.known[4].tags == {}
 
 
 def test_there_and_back(registry):
     for number in (1, 2, 4):
-        promotion.promote(registry, SETTINGS, HASH, number)
+        promotion.promote(registry, CONFIG, HASH, number)
     assert [version.number for version in promotion.rollback(registry)] == [4, 2]
     assert registry.aliases["champion"] == 2
     assert [version.number for version in promotion.rollback(registry)] == [2, 1]
@@ -64,12 +72,140 @@ def test_there_and_back(registry):
 
 
 def test_promoting_the_champion_again_keeps_the_way_back(registry):
-    promotion.promote(registry, SETTINGS, HASH, 1)
-    promotion.promote(registry, SETTINGS, HASH, 2)
-    assert not promotion.promote(registry, SETTINGS, HASH, 2).moved
+    promotion.promote(registry, CONFIG, HASH, 1)
+    promotion.promote(registry, CONFIG, HASH, 2)
+    assert not promotion.promote(registry, CONFIG, HASH, 2).moved
     assert promotion.rollback(registry)[1].number == 1
 
 
 def test_nothing_to_roll_back(registry):
     with pytest.raises(RegistryError, match="has no champion to roll back from"):
         promotion.rollback(registry)
+
+
+def test_what_the_gates_said_is_kept_with_the_run(registry):
+    promotion.promote(registry, CONFIG, HASH, 3)
+    report = registry.artifacts["run-1/gates/promote.md"]
+    assert report.startswith("# reuse_v3: failed: not promoted\n")
+    assert "| skill | 0.0000 | loss at least 0.02 of itself below that of the base rates | **failed** |" in report
+    told = json.loads(registry.artifacts["run-1/gates/promote.json"])
+    assert {"name": "skill", "value": "0.0000"}.items() <= next(each for each in told if each["name"] == "skill").items()
+
+
+# --- with endpoints ---
+
+
+@pytest.fixture
+def server(fakes):
+    with fakes.serve() as (fake, url), Endpoint(url, timeout_s=5) as endpoint:
+        fake.fleet = Fleet([endpoint], wait_s=0)
+        yield fake
+
+
+FAST = site_config(latency_requests=10, latency_p50_ms=500.0, latency_p99_ms=5000.0)
+TOO_SLOW = site_config(latency_requests=10, latency_p50_ms=1e-4)
+
+
+def test_it_is_tried_at_the_endpoint_and_serves_nobody(registry, server):
+    done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    assert done.moved
+    assert [gate.name for gate in done.gates][-2:] == ["endpoint", "latency"]
+    assert server.names == {"reuse_v1"}
+    assert server.default == ""
+    assert registry.known[1].tags["smartcache.gate.latency"].startswith("passed: p50 ")
+
+
+def test_one_that_is_too_slow_is_not_promoted(registry, server):
+    promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    done = promotion.promote(registry, TOO_SLOW, HASH, 2, fleet=server.fleet)
+    assert (done.passed, done.moved) == (False, False)
+    assert registry.aliases["champion"] == 1
+    assert server.names == {"reuse_v1"}
+    assert registry.known[2].tags["smartcache.gate.latency"].startswith("failed: p50 ")
+    assert promotion.promote(registry, TOO_SLOW, HASH, 2, fleet=server.fleet, force="far away").moved
+
+
+def test_one_that_the_endpoint_answers_wrong_is_not_promoted(registry, server):
+    server.answer = lambda outputs: [value + 1e-4 for value in outputs]
+    done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    assert not done.moved
+    assert done.gates[-1].name == "endpoint"
+    assert "golden row 0 of reuse_v1" in done.gates[-1].value
+    assert server.names == set()
+
+
+@pytest.mark.parametrize("status", [500, 507])
+def test_one_that_an_endpoint_has_no_room_for_is_not_promoted(registry, server, status):
+    promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    server.refuse["/upload"] = status
+    done = promotion.promote(registry, FAST, HASH, 2, fleet=server.fleet)
+    assert (done.passed, done.moved) == (False, False)
+    assert registry.aliases["champion"] == 1
+    assert f"/upload: status {status}" in registry.known[2].tags["smartcache.gate.endpoint"]
+    assert registry.known[2].tags["smartcache.gates"] == "failed"
+
+
+@pytest.mark.parametrize("status", [401, 503])
+def test_an_endpoint_that_cannot_be_asked_from_here_is_the_watchers(registry, server, status):
+    server.refuse["/upload"] = status
+    done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    assert done.moved
+    assert "latency" not in [gate.name for gate in done.gates]
+    assert f"status {status}" in done.notes[0]
+    assert "`smartcache watch` measures it there before it serves" in done.notes[0]
+
+
+def test_a_dry_run_tries_it_at_no_endpoint(registry, server):
+    promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet, dry_run=True)
+    assert server.requests == []
+    assert registry.artifacts == {}
+
+
+def test_a_bundle_that_fails_is_tried_at_no_endpoint(registry, server):
+    assert not promotion.promote(registry, FAST, HASH, 3, fleet=server.fleet).moved
+    assert server.requests == []
+
+
+# --- with an access table ---
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A configuration with a table of opens, and a registry of two models: one keeps everything, one nothing."""
+    opens = [Open(T0_US + i * 600_000_000, f"/store/mc/C/P/T/f{i % 7 if i % 3 else i}") for i in range(400)]
+    config = configs.parse(
+        {
+            "streaming": {"table": str(tables.write(tmp_path / "access", opens))},
+            "gates": {"replay_capacity_bytes": 2000, "latency_requests": 0},
+            "evictor": {"enabled": False},
+        },
+        "test",
+    )
+    registry = FakeRegistry()
+    for name, outputs in (("all", (0.8, 0.1, 0.1)), ("nothing", (0.1, 0.1, 0.8))):
+        registry.add(tables.bundle(tmp_path / name, config, outputs))
+    return config, registry, expected_schema_hash(config)
+
+
+def test_the_replay_decides(table):
+    config, registry, schema = table
+    shown = []
+    done = promotion.promote(registry, config, schema, 1, progress=lambda *told: shown.append(told))
+    assert done.moved, [str(gate) for gate in done.gates]
+    assert {what for *_, what in shown} == {"host:1094"}  # cache by cache, all models at once
+    done = promotion.promote(registry, config, schema, 2)
+    assert not done.moved
+    failed = {gate.name for gate in done.gates if not gate.passed}
+    assert failed == {"replay_miss_lru", "replay_miss_champion"}
+    assert registry.aliases["champion"] == 1
+    assert registry.known[2].tags["smartcache.gate.replay_miss_champion"].startswith("failed: byte miss 1.0000, the champion's 0.")
+    assert promotion.promote(registry, config, schema, 2, force="to see").moved
+
+
+def test_a_champion_whose_files_are_gone_does_not_hold_up_its_successor(table):
+    config, registry, schema = table
+    promotion.promote(registry, config, schema, 2, force="to see")
+    shutil.rmtree(registry.folders[2])
+    done = promotion.promote(registry, config, schema, 1)
+    assert done.moved
+    assert "not compared: version 2 is the champion, but " in next(gate.value for gate in done.gates if gate.name == "replay_champion")

@@ -6,96 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-import smartcache
 from smartcache.inference import bundle as bundles
 from smartcache.inference import serving
 from smartcache.inference.registry import Registry, RegistryAbsent, RegistryError
+from smartcache.inference.tests.real_site import ROOT, Site, promote, run, served, start_endpoint, start_watch, train, wait_for
 from smartcache.local import ports
-from smartcache.local.process import Process, http_ok, line_in
+from smartcache.local.process import START_LIMIT_S, line_in
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(smartcache.__file__).resolve().parents[1]
-TOKEN = "a-token-for-this-test"
-TRAINING = {"hidden": "[8]", "epochs": 6, "batch": 64, "learning_rate": 0.01}
-
-
-def wait_for(check, what, timeout_s=60.0):
-    """Until ``check`` is true; fails loudly where it never is."""
-    deadline = time.monotonic() + timeout_s
-    while not check():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
-
-
-class Site:
-    """A configuration, its folders and processes."""
-
-    def __init__(self, folder, mlflow_uri, model, endpoint_port=0, seed=1):
-        self.folder, self.model, self.uri = folder, model, mlflow_uri
-        self.bundle_dir = folder / "bundles"
-        self.url = f"http://127.0.0.1:{endpoint_port}" if endpoint_port else ""
-        token = folder / "token"
-        token.write_text(TOKEN)
-        (folder / "models").mkdir()
-        training = "".join(f"{key} = {value}\n" for key, value in (TRAINING | {"seed": seed}).items())
-        self.config = folder / "smartcache.toml"
-        self.config.write_text(
-            f'[mlflow]\ntracking_uri = "{mlflow_uri}"\nmodel = "{model}"\n[training]\n{training}'
-            f'[model]\nbundle_dir = "{self.bundle_dir}"\nendpoint_url = "{self.url}"\n[watch]\npoll_s = 0.1\n'
-            f'[endpoint]\nport = {endpoint_port}\nmodel_dir = "{folder / "models"}"\nadmin_token_file = "{token}"\n'
-        )
-
-    def process(self, name, *argv, env=None):
-        module = [sys.executable, "-m", "smartcache.inference.cli", *argv, "--config", str(self.config)]
-        path = {"PYTHONPATH": str(ROOT), **(env or {})}
-        return Process(name, module, self.folder / f"{name}.log", env=path, cwd=self.folder)
-
-    def log(self, name):
-        return (self.folder / f"{name}.log").read_text()
-
-    @property
-    def live(self):
-        link = self.bundle_dir / "current"
-        return str(link.readlink()) if link.is_symlink() else None
-
-
-def run(register, *argv):
-    """A subcommand in this process: exit status and output."""
-    import typer
-
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    done = CliRunner().invoke(app, list(argv))
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, done.output
-
-
-def train(site, dataset, *more):
-    from smartcache.training.cli import register
-
-    return run(register, "train", "--dataset", str(dataset), "--config", str(site.config), *more)
-
-
-def promote(site, synthetic, *argv, command="promote"):
-    from smartcache.inference.cli import register
-
-    known = ["--schema-hash", synthetic.SCHEMA["hash"]] if command == "promote" else []
-    return run(register, command, *argv, *known, "--config", str(site.config))
-
-
-@pytest.fixture(scope="module")
-def dataset(synthetic, tmp_path_factory):
-    return synthetic.write(tmp_path_factory.mktemp("set"), rows=1000)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +51,13 @@ def test_a_version_carries_what_it_takes_to_judge_and_repeat_it(registered, data
     assert run_.data.params["seed"] == "1"
     assert run_.data.metrics["test_skill"] > 0.02
     assert len(client.get_metric_history(version.run_id, "val_loss")) == int(run_.data.params["epochs_run"])
-    assert {"bundle", "manifest.json", "model_card.md"} <= {each.path for each in client.list_artifacts(version.run_id)}
+    assert {"bundle", "manifest.json"} <= {each.path for each in client.list_artifacts(version.run_id)}
+    description = client.get_model_version("reuse", "2").description
+    assert f"hash `{synthetic.SCHEMA['hash']}`" in description
+    assert f"| skill | {float(run_.data.metrics['test_skill']):.6g} |" in description
+    opens = json.loads(version.tags["smartcache.opens"])
+    assert sum(opens.values()) == manifest["rows"]
+    assert f"judged on {opens['judged']} opens" in description
 
 
 def test_the_logged_keras_model_is_the_bundle(registered, tmp_path):
@@ -193,7 +121,7 @@ def test_absent_registry(tmp_path, dataset, synthetic):
     for code, output in (train(site, dataset), promote(site, synthetic)):
         assert code == 1
         assert f"MLflow at {site.uri} cannot be reached; start it, or set [mlflow] tracking_uri" in output
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     with pytest.raises(RegistryAbsent):
         Registry(site.uri, "reuse").require_server()
 
@@ -222,23 +150,50 @@ def site(tmp_path, registered, endpoint_binary):
     site.endpoint.stop()
 
 
-def start_endpoint(site, binary):
-    endpoint = site.process("endpoint", "endpoint", env={"SMARTCACHE_ENDPOINT": str(binary)}).start()
-    return endpoint.wait_ready(http_ok(f"{site.url}/models"), "serving", 30)
+def test_promotion_times_the_endpoint_and_keeps_a_report(site, synthetic):
+    import mlflow
+
+    registry = Registry(site.uri, "reuse")
+    code, output = promote(site, synthetic, "2")
+    assert code == 0, output
+    assert "reuse_v2" in served(site)
+    version = registry.get(2)
+    assert version.tags["smartcache.gate.latency"].startswith("passed: p50 0.") or "ms at" in version.tags["smartcache.gate.latency"]
+    report = mlflow.artifacts.load_text(f"runs:/{version.run_id}/gates/promote.md")
+    assert report.startswith("# reuse_v2: passed\n")
+    assert f"ms at {site.url} (50 requests)" in report
+    told = json.loads(mlflow.artifacts.load_text(f"runs:/{version.run_id}/gates/promote.json"))
+    assert [gate["name"] for gate in told][-2:] == ["endpoint", "latency"]
 
 
-def start_watch(site, synthetic, name="watch"):
-    return site.process(name, "watch", "--schema-hash", synthetic.SCHEMA["hash"]).start()
+def test_one_that_the_endpoint_is_too_slow_with_is_not_promoted(site, synthetic):
+    from smartcache.inference.cli import REFUSED
 
-
-def served(site):
-    return {each["name"] for each in httpx.get(f"{site.url}/models").json()}
+    text = site.config.read_text()
+    site.config.write_text(text.replace("latency_p50_ms = 4000.0", "latency_p50_ms = 0.0001"))
+    code, output = promote(site, synthetic, "2")
+    assert code == REFUSED
+    assert "not promoted" in output
+    registry = Registry(site.uri, "reuse")
+    assert registry.champion().number == 1
+    assert registry.get(2).tags["smartcache.gates"] == "failed"
+    assert "reuse_v2" not in served(site)
+    # Moved in MLflow all the same: the watcher asks too.
+    with start_watch(site, synthetic) as watch:
+        registry.move("champion", 2)
+        wait_for(line_in(watch.log, "champion version 2 is refused by its gates: latency failed: p50 "), "refused")
+        assert site.live is None
+        site.config.write_text(text)
+        code, output = promote(site, synthetic, "2")
+        assert code == 0, output
+    with start_watch(site, synthetic, "again") as watch:
+        watch.wait_ready(line_in(watch.log, "ready: reuse_v2 is live"), "ready", START_LIMIT_S)
 
 
 def test_promotion_goes_live_and_back(site, synthetic):
     registry = Registry(site.uri, "reuse")
-    with start_watch(site, synthetic) as watch:
-        watch.wait_ready(line_in(watch.log, "ready: reuse_v1 is live"), "ready", 60)
+    with start_watch(site, synthetic, cold=True) as watch:
+        watch.wait_ready(line_in(watch.log, "ready: reuse_v1 is live"), "ready", START_LIMIT_S)
         assert site.live == "reuse_v1"
         assert "reuse_v1" in served(site)
         registry.move("champion", 2)
@@ -248,8 +203,9 @@ def test_promotion_goes_live_and_back(site, synthetic):
         registry.move("champion", 1)
         wait_for(lambda: site.live == "reuse_v1", "rolled back")
         os.kill(watch.pid, signal.SIGTERM)
-        assert watch.wait(20) == 0
-    assert site.log("watch").splitlines() == [
+        assert watch.wait(120) == 0
+    said = [line for line in site.log("watch").splitlines() if line != "well again" and not line.endswith("trying again")]
+    assert said == [
         "reuse_v1 is live",
         "ready: reuse_v1 is live",
         "reuse_v2 is live, reuse_v1 was",
@@ -259,21 +215,22 @@ def test_promotion_goes_live_and_back(site, synthetic):
 
 def test_endpoint_away_then_back(site, synthetic, endpoint_binary):
     with start_watch(site, synthetic) as watch:
-        watch.wait_ready(line_in(watch.log, "ready:"), "ready", 60)
+        watch.wait_ready(line_in(watch.log, "ready:"), "ready", START_LIMIT_S)
         site.endpoint.kill()
         Registry(site.uri, "reuse").move("champion", 2)
         wait_for(line_in(watch.log, "reuse_v1 stays live, trying again"), "the trouble is said")
         assert site.live == "reuse_v1"
         site.endpoint = start_endpoint(site, endpoint_binary)
         wait_for(lambda: site.live == "reuse_v2", "version 2 is live")
-    assert site.log("watch").count("trying again") <= 2
+    # What is wrong is said when it changes: away, starting, cut off, late. Each round it would be many more.
+    assert site.log("watch").count("trying again") <= 5
 
 
 def test_watch_killed_at_any_moment(site, synthetic):
     """Killed again and again on the way from version 1 to 2: what is on disk is whole at each moment, and the last one gets there."""
     registry = Registry(site.uri, "reuse")
     with start_watch(site, synthetic) as watch:
-        watch.wait_ready(line_in(watch.log, "ready:"), "ready", 60)
+        watch.wait_ready(line_in(watch.log, "ready:"), "ready", START_LIMIT_S)
     registry.move("champion", 2)
     for marker in (".incoming-*", ".incoming-*/bundle/weights.json", ".incoming-*/reuse_v2", "reuse_v2"):
         with start_watch(site, synthetic, "killed") as watch:
@@ -281,16 +238,16 @@ def test_watch_killed_at_any_moment(site, synthetic):
             watch.kill()
         assert bundles.read(site.bundle_dir / "current").info.name in ("reuse_v1", "reuse_v2")
     with start_watch(site, synthetic, "last") as watch:
-        watch.wait_ready(line_in(watch.log, "ready: reuse_v2 is live"), "ready", 60)
-    assert {path.name for path in site.bundle_dir.iterdir()} == {"current", ".lock", "reuse_v1", "reuse_v2"}
+        watch.wait_ready(line_in(watch.log, "ready: reuse_v2 is live"), "ready", START_LIMIT_S)
+    assert {path.name for path in site.bundle_dir.iterdir()} == {"current", ".lock", ".state.json", ".uploads.json", "reuse_v1", "reuse_v2"}
 
 
 def test_registry_away_at_start(tmp_path, synthetic):
     site = Site(tmp_path, f"http://127.0.0.1:{ports.free_ports(1)[0]}", "reuse")
     with start_watch(site, synthetic) as watch:
-        watch.wait_ready(line_in(watch.log, "no model stays live, trying again"), "saying so", 60)
+        watch.wait_ready(line_in(watch.log, "no model stays live, trying again"), "saying so", START_LIMIT_S)
         os.kill(watch.pid, signal.SIGTERM)
-        assert watch.wait(20) == 0
+        assert watch.wait(120) == 0
     assert site.log("watch").count("cannot be reached") == 1
 
 

@@ -4,27 +4,16 @@ import threading
 
 import pytest
 
-from smartcache import config as configs
 from smartcache.inference.install import BundleDir, InstallError
+from smartcache.inference.pause import Pause
+from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
-from smartcache.inference.tests.fakes import METRICS
+from smartcache.inference.tests.fakes import METRICS, site_config
 from smartcache.inference.watch import Watch
 
 HASH = "0123456789abcdef"
-SETTINGS = configs.load().gates
+CONFIG = site_config()
 BAD = METRICS | {"skill": 0.0}
-
-
-@pytest.fixture
-def registry(fakes):
-    return fakes.FakeRegistry()
-
-
-@pytest.fixture
-def server(fakes):
-    with fakes.serve() as (fake, url), Endpoint(url, timeout_s=5) as endpoint:
-        fake.endpoint = endpoint
-        yield fake
 
 
 @pytest.fixture
@@ -35,7 +24,7 @@ def said():
 @pytest.fixture
 def watch(registry, server, said, tmp_path):
     folder = BundleDir(tmp_path / "bundles", "reuse")
-    watch = Watch(registry, folder, [server.endpoint], SETTINGS, HASH, said.append)
+    watch = Watch(registry, folder, Fleet([server.endpoint], wait_s=0), CONFIG, HASH, said.append)
     with folder.writer():
         yield watch
 
@@ -45,7 +34,7 @@ def publish(registry, make, tmp_path):
     """Registers a new version and makes it champion; returns its number."""
 
     def publish(tags=None, **changes):
-        number = len(registry.versions) + 1
+        number = len(registry.known) + 1
         bundle = make(tmp_path / "registry" / str(number), seed=number, provenance={"run_id": f"run-{number}"}, **changes)
         registry.add(bundle, tags)
         registry.aliases["champion"] = number
@@ -61,7 +50,10 @@ def live(watch):
 def only_whole_bundles(watch):
     """Nothing half-applied: every folder there is a whole bundle of its name, and the link names one of them."""
     folder = watch.bundles_.folder
-    names = {path.name for path in folder.iterdir()} - {"current", ".lock"}
+    names = {path.name for path in folder.iterdir()} - {"current", ".lock", ".state.json", ".uploads.json"}
+    on_its_way = {name for name in names if name.startswith(".incoming-")}
+    assert len(on_its_way) <= 1
+    names -= on_its_way
     assert all(watch.bundles_.installed(name) for name in names), names
     assert live(watch) is None or live(watch) in names
     return names
@@ -91,8 +83,10 @@ def test_golden_rows_are_asked_before_the_link_moves(watch, publish, server):
     seen = []
     server.before = lambda path: seen.append((path, live(watch)))
     watch.round()
-    assert [path for path, _ in seen] == ["/models", "/upload"] + ["/json"] * 5
-    assert {current for _, current in seen} == {None}
+    assert [path for path, current in seen if current is None] == ["/models", "/upload"] + ["/json"] * 5
+    # Who names no model gets what is live, never what is not yet.
+    assert [path for path, current in seen if current] == ["/models", "/status", "/params", "/models"]
+    assert server.default == "reuse_v1"
 
 
 def test_a_quiet_round_asks_little(watch, publish, registry, server, said):
@@ -101,7 +95,7 @@ def test_a_quiet_round_asks_little(watch, publish, registry, server, said):
     server.requests.clear()
     said.clear()
     watch.round()
-    assert server.requests == ["GET /models"]
+    assert server.requests == ["GET /models", "GET /status"]
     assert registry.downloads == 1
     assert said == []
 
@@ -163,6 +157,7 @@ def test_refusing_endpoint(watch, publish, server, said, path, status):
         lambda outputs: [outputs],
         lambda outputs: [None] * len(outputs),
         lambda outputs: [float("nan")] * len(outputs),
+        lambda outputs: [10**400] * len(outputs),
         lambda outputs: {"error": "sorry"},
         lambda outputs: "text",
     ],
@@ -180,11 +175,127 @@ def test_lying_endpoint(watch, publish, server, said, answer):
     assert live(watch) == "reuse_v1"
 
 
+# --- what was downloaded is kept while an endpoint refuses it ---
+
+
+def held(watch):
+    """What is on its way."""
+    return [path.name for path in watch.bundles_.folder.glob(".incoming-*/*")]
+
+
+def test_what_an_endpoint_refuses_is_downloaded_once(watch, publish, registry, server):
+    publish()
+    server.refuse["/upload"] = 401
+    for _ in range(3):
+        assert not watch.round()
+    assert registry.downloads == 1
+    assert held(watch) == ["reuse_v1"]
+    server.refuse.clear()
+    assert watch.round()
+    assert registry.downloads == 1
+    assert live(watch) == "reuse_v1"
+    assert held(watch) == []
+
+
+@pytest.mark.parametrize("damage", ["changed", "removed", "added"])
+def test_what_was_kept_is_compared_before_it_is_used(watch, publish, registry, server, damage):
+    publish()
+    server.refuse["/upload"] = 401
+    watch.round()
+    (folder,) = watch.bundles_.folder.glob(".incoming-*/reuse_v1")
+    file = folder / "saved_model.pb"
+    {"changed": lambda: file.write_bytes(b"something else"), "removed": file.unlink, "added": (folder / "more").touch}[damage]()
+    server.refuse.clear()
+    assert watch.round()
+    assert registry.downloads == 2
+    assert (watch.bundles_.folder / "reuse_v1" / "saved_model.pb").read_bytes() == b"in place of a SavedModel"
+    assert not (watch.bundles_.folder / "reuse_v1" / "more").exists()
+
+
+@pytest.mark.parametrize("what", ["another", "forced", "none", "roll-back"])
+def test_what_nobody_wants_any_more_is_not_kept(watch, publish, registry, server, what):
+    publish()
+    watch.round()
+    publish()
+    server.refuse["/upload"] = 401
+    watch.round()
+    assert held(watch) == ["reuse_v2"]
+    if what == "another":
+        publish()
+    elif what == "forced":
+        registry.tag(2, {"smartcache.gates": "forced: let me"})
+    elif what == "none":
+        registry.aliases.clear()
+    else:
+        registry.aliases["champion"] = 1
+    watch.round()
+    assert held(watch) == {"another": ["reuse_v3"], "forced": ["reuse_v2"]}.get(what, [])
+    assert registry.downloads == (3 if what in ("another", "forced") else 2)
+
+
+def test_what_is_kept_ends_with_the_watcher(watch, publish, server, tmp_path):
+    publish()
+    server.refuse["/upload"] = 401
+    stop = threading.Event()
+    watch.say = lambda line: stop.set()
+    watch.bundles_ = BundleDir(tmp_path / "its own", "reuse")
+    watch.run(stop, poll_s=3600)
+    assert held(watch) == []
+
+
+def test_the_pauses_grow_up_to_their_limit(watch, publish, registry, server):
+    now = [1000.0]
+    watch._pause = Pause(5.0, 60.0, clock=lambda: now[0])
+    publish()
+    watch.round()
+    publish()
+    server.refuse["/upload"] = 401
+    tried = []
+    for second in range(0, 300):
+        now[0] = 1000.0 + second
+        server.requests.clear()
+        assert not watch.round()
+        if "POST /upload" in server.requests:
+            tried.append(second)
+    assert tried == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert registry.downloads == 2
+    # Another version is tried at once, and so is rolling back.
+    server.refuse.clear()
+    assert publish() == 3
+    assert watch.round()
+    assert live(watch) == "reuse_v3"
+
+
+def test_what_cannot_be_fetched_is_asked_for_ever_more_rarely(watch, publish, registry):
+    now = [1000.0]
+    watch._pause = Pause(5.0, 60.0, clock=lambda: now[0])
+    publish()
+    registry.torn = True
+    for second in range(0, 40):
+        now[0] = 1000.0 + second
+        assert not watch.round()
+    assert registry.downloads == 4
+    registry.torn = False
+    now[0] += 60
+    assert watch.round()
+
+
+def test_one_that_is_away_is_asked_each_round(watch, publish, registry, server):
+    """It is waited for, for `wait_s`: pauses would make that longer."""
+    watch._pause = Pause(5.0, 60.0, clock=lambda: 1000.0)
+    publish()
+    server.refuse["/models"] = 503
+    assert not watch.round()
+    server.refuse.clear()
+    assert watch.round()
+    assert registry.downloads == 1
+
+
 def test_absent_endpoint_is_said_once(registry, publish, said, tmp_path):
     publish()
     folder = BundleDir(tmp_path / "bundles", "reuse")
     with Endpoint("http://127.0.0.1:1", timeout_s=1) as nobody, folder.writer():
-        watch = Watch(registry, folder, [nobody], SETTINGS, HASH, said.append)
+        watch = Watch(registry, folder, Fleet([nobody], wait_s=0), CONFIG, HASH, said.append)
         assert not watch.round()
         assert not watch.round()
     assert len(said) == 1
@@ -267,17 +378,40 @@ def test_gates_hold_for_an_alias_that_was_moved_by_hand(watch, publish, said):
     assert "champion version 2 is refused by its gates: skill failed: 0.0000" in said[0]
 
 
-def test_a_forced_one_goes_live(watch, publish):
+def test_a_forced_one_goes_live(watch, publish, registry):
     publish(metrics=BAD, tags={"smartcache.gates": "forced: first week"})
     assert watch.round()
     assert live(watch) == "reuse_v1"
+    assert registry.known[1].tags["smartcache.gates"] == "forced: first week", "another host asks by this tag"
+    assert registry.known[1].tags["smartcache.gate.skill"].startswith("failed")
+
+
+def test_the_replay_is_asked_where_no_tag_says_that_it_passed(watch, publish, said):
+    """An alias that was moved in MLflow, past `smartcache promote`."""
+    watch.config = site_config(replay_days=14.0)
+    publish()
+    assert not watch.round()
+    assert live(watch) is None
+    assert "replay_opens failed: [streaming] table" in said[0]
+    publish(tags={"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900"})
+    assert watch.round()
+    assert live(watch) == "reuse_v2"
+
+
+def test_one_that_failed_its_replay_is_asked_again(watch, publish, registry):
+    watch.config = site_config(replay_days=14.0)
+    publish(tags={"smartcache.gates": "failed", "smartcache.gate.replay_miss_lru": "failed: 900"})
+    assert not watch.round()
+    registry.tag(1, {"smartcache.gates": "forced: let me"})
+    assert watch.round()
+    assert registry.known[1].tags["smartcache.gates"] == "forced: let me"
 
 
 def test_another_schema_is_refused(registry, publish, server, said, tmp_path):
     publish()
     folder = BundleDir(tmp_path / "bundles", "reuse")
     with folder.writer():
-        assert not Watch(registry, folder, [server.endpoint], SETTINGS, "f" * 16, said.append).round()
+        assert not Watch(registry, folder, Fleet([server.endpoint], wait_s=0), CONFIG, "f" * 16, said.append).round()
     assert "schema failed: 0123456789abcdef" in said[0]
 
 
@@ -286,7 +420,7 @@ def test_registry_made_anew(watch, publish, make, registry, tmp_path, said):
     publish()
     watch.round()
     other = make(tmp_path / "anew", seed=9, provenance={"run_id": "run-other"})
-    registry.folders, registry.versions = {}, {}
+    registry.folders, registry.known = {}, {}
     registry.add(other)
     assert not watch.round()
     assert "reuse_v1 is the model of run run-1, but version 1 of the registry is of run run-other" in said[-1]
@@ -357,14 +491,19 @@ def test_token_is_sent(watch, publish, server, said):
     assert "admin_token_file" in said[0]
     assert "secret" not in said[0]
     with Endpoint(server.endpoint.url, "secret") as endpoint:
-        watch.endpoints[0] = endpoint
+        watch.fleet = Fleet([endpoint], wait_s=0)
         assert watch.round()
 
 
 def test_run_ends_when_told(registry, server, said, tmp_path):
     stop = threading.Event()
     watch = Watch(
-        registry, BundleDir(tmp_path / "b", "reuse"), [server.endpoint], SETTINGS, HASH, lambda line: (said.append(line), stop.set())
+        registry,
+        BundleDir(tmp_path / "b", "reuse"),
+        Fleet([server.endpoint], wait_s=0),
+        CONFIG,
+        HASH,
+        lambda line: (said.append(line), stop.set()),
     )
     watch.run(stop, poll_s=3600)
     assert said == ["ready: no champion yet is live"]

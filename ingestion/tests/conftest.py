@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from collector_site import WAIT_S, Broker, Collector
 
 from smartcache.ingestion.counters import Counters
+from smartcache.local.ports import LOOPBACK, free_ports
+from smartcache.local.process import Process, http_ok
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCHEMAS = REPOSITORY / "ingestion" / "schemas"
-TOPICS = {"gstream": "xcache.pfc.v1", "fstream": "xcache.fstream.v1", "decision": "xcache.decision.v1"}
+TOPICS = {
+    "gstream": "xcache.pfc.v1",
+    "fstream": "xcache.fstream.v1",
+    "decision": "xcache.decision.v1",
+    "cinfo": "xcache.cinfo.v1",
+    "job": "xcache.job.v1",
+}
 
 
 class Recorder:
@@ -28,6 +38,11 @@ class Recorder:
     def record(self, stream: str, record: dict[str, Any]) -> None:
         self._validate(TOPICS[stream], record)
         self.records.append(record)
+
+    def encoded(self, stream: str, key: bytes, value: bytes) -> None:
+        record = json.loads(value)
+        assert key.decode() == f"{record['cache']}|{record['lfn']}"
+        self.record(stream, record)
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         assert stream in TOPICS
@@ -83,3 +98,44 @@ def output(validate: Callable[[str, dict[str, Any]], None]) -> Recorder:
 @pytest.fixture
 def counters() -> Counters:
     return Counters()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    one = Broker(tmp_path / "kafka", *free_ports(2))
+    yield one
+    if one.process is not None:
+        one.process.stop()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, repository: Path, broker: Broker) -> Iterator[Callable[..., Collector]]:
+    """Start a collector for ``broker``; it need not be ready yet."""
+    running: list[Collector] = []
+
+    def start(spool: dict[str, int | str] | None = None, **settings: int | str) -> Collector:
+        names = ("gstream_port", "fstream_port", "decision_port", "metrics_port")
+        # The broker may have yet to listen at its ports.
+        free = [port for port in free_ports(6) if port not in (broker.port, broker.controller_port)][:4]
+        ports = dict(zip(names, free, strict=True))
+        key = tmp_path / "key"
+        key.write_text("0123456789abcdef" * 4)
+        values = {**ports, "pseudonym_key_file": str(key), "receive_buffer_bytes": 200_000, **settings}
+        config = tmp_path / f"collector{len(running)}.toml"
+        config.write_text(
+            "[collector]\n"
+            + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+            + f'[kafka]\nbootstrap = "{LOOPBACK}:{broker.port}"\n[spool]\n'
+            + "".join(f"{name} = {json.dumps(value)}\n" for name, value in {"dir": str(tmp_path / "spool"), **(spool or {})}.items())
+        )
+        argv = [sys.executable, "-m", "smartcache.ingestion.cli", "collect", "--config", str(config)]
+        process = Process("collector", argv, tmp_path / f"collector{len(running)}.log", cwd=repository).start()
+        streams = {name.removesuffix("_port"): port for name, port in ports.items() if name != "metrics_port"}
+        collector = Collector(process, streams, ports["metrics_port"])
+        running.append(collector)
+        process.wait_ready(http_ok(f"http://{LOOPBACK}:{ports['metrics_port']}/healthz"), "healthy", WAIT_S)
+        return collector
+
+    yield start
+    for collector in running:
+        collector.close()

@@ -21,14 +21,27 @@ SAMPLE = {
     "answer": "bypass",
     "reason": "model",
     "score": 0.25,
+    "threshold": 0.25,
     "probability": 0.99,
     "model": "reuse_v3",
     "latency_us": 12,
     "on_disk": False,
     "size": -1,
     "fill": 0.123456789,
+    "read_share": 0.5,
+    "history_scanned": True,
+    "history_boot_us": 4,
+    "history_seq": 17,
+    "side_table": 1_799_999_999_000_000,
+    "challenger_model": "reuse_v4",
+    "challenger_answer": "admit",
+    "challenger_score": 0.75,
     "features": None,
 }
+LATER = (
+    *("challenger_model", "challenger_answer", "challenger_score", "read_share"),
+    *("history_scanned", "history_boot_us", "history_seq", "side_table"),
+)
 
 
 def datagram(**changed):
@@ -47,6 +60,12 @@ def test_a_datagram_becomes_a_record(handler, output):
     assert output.records == [expected]
 
 
+def test_what_an_older_plugin_does_not_say_is_null(handler, output, counters):
+    handler.handle(json.dumps({name: value for name, value in SAMPLE.items() if name not in LATER}).encode(), "", NOW)
+    assert [output.records[0][name] for name in LATER] == [None] * len(LATER)
+    assert counters.total("records_ignored", "decision") == 0
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -61,12 +80,22 @@ def test_a_datagram_becomes_a_record(handler, output):
         {"answer": []},
         {"score": 1.1},
         {"score": float("nan")},
+        {"threshold": 1.5},
         {"probability": None},
         {"model": None},
         {"on_disk": 1},
         {"size": -2},
         {"size": -1.0},
         {"fill": -0.5},
+        {"read_share": -0.5},
+        {"read_share": 4.5},
+        {"history_scanned": 1},
+        {"challenger_model": 4},
+        {"challenger_answer": "maybe"},
+        {"challenger_score": 1.5},
+        {"history_boot_us": -1},
+        {"history_seq": 1.5},
+        {"side_table": 0},
         {"features": [None]},
         {"features": [float("inf")]},
         {"latency_us": -1},
@@ -76,6 +105,12 @@ def test_wrong_values_are_dead_letters(changed, handler, output, counters):
     handler.handle(datagram(**changed), "", NOW)
     assert output.records == []
     assert counters.total("dead_letters", "decision") == len(output.letters) == 1
+
+
+def test_who_sends_something_else_is_not_quoted(handler, output):
+    handler.handle(b'{"remote":"h:1094","data":"dQAAMGFiY2Q="}', "", NOW)
+    handler.handle(datagram()[:-1], "", NOW)
+    assert [raw for _, raw in output.letters] == [b'{"remote', datagram()[:-1]]
 
 
 def test_truncated_and_random(handler, output):
@@ -96,7 +131,7 @@ def test_loss_is_counted_per_start_of_the_plugin(handler, output, counters):
     for boot, seq in ((5, 1), (5, 2), (5, 5), (5, 4), (5, 5), (9, 1), (9, 2)):
         handler.handle(datagram(boot_us=boot, seq=seq), "", NOW)
     assert len(output.records) == 6
-    assert [counters.get(f"packets_{name}", "decision") for name in ("lost", "late", "duplicate")] == [2, 1, 1]
+    assert [counters.total(f"packets_{name}", "decision") for name in ("lost", "late", "duplicate")] == [2, 1, 1]
 
 
 def test_unknown_fields_are_counted(handler, output, counters):

@@ -1,5 +1,6 @@
 """pfc's g-stream: captured packets, and packets that are broken in every way we could think of."""
 
+import base64
 import json
 import random
 import re
@@ -8,6 +9,7 @@ import pytest
 
 from smartcache.ingestion.errors import ParseError
 from smartcache.ingestion.gstream import GStreamHandler, parse_packet, parse_record
+from smartcache.ingestion.gstream_usual import UsualRecords
 
 NOW = 1_800_000_000_000_000
 SOURCE = {"site": "S", "host": "h", "port": 1094, "inst": "i", "pgm": "xrootd", "ver": "v5.5.3"}
@@ -46,7 +48,7 @@ IDENT = f'{{"code":"=","pseq":1,"stod":100,"sid":7,"src":{json.dumps(SOURCE)}}}'
 
 @pytest.fixture
 def handler(output, counters):
-    return GStreamHandler(output, counters)
+    return GStreamHandler(output, counters, encoded=output.encoded)
 
 
 @pytest.mark.parametrize(("name", "packets"), [("gstream-5.5.3.jsonl", 29), ("gstream-6.2.1.jsonl", 3)])
@@ -63,7 +65,7 @@ def test_captures_parse_fully(name, packets, captured, handler, output, counters
     assert len({r["record_id"] for r in output.records}) == len(output.records)
     assert output.letters == []
     assert text.count('"code":"g"') == packets
-    assert counters.get("packets_lost", "gstream") == counters.get("packets_duplicate", "gstream") == 0
+    assert counters.total("packets_lost", "gstream") == counters.get("packets_duplicate", "gstream") == 0
     new = name != "gstream-5.5.3.jsonl"
     assert all((r["b_todisk"] is not None) is new and (r["b_prefetch"] is not None) is new for r in output.records)
     assert {r["cache"] for r in output.records} == {"vm:21097" if new else "vm:21095"}
@@ -85,6 +87,8 @@ def test_a_capture_sent_twice_changes_nothing(captured, handler, output, counter
         "/a/not\\nan escape\\u0041",
         "/a/tab\tand\x01control\x7f",
         "/a/line\nfeed",
+        "/a/line\n{feed}",
+        "\n\n",
         '/a/forged","size":999,"b_hit":5,"x":"',
         '/a"}',
         "/ä/ü",
@@ -112,7 +116,7 @@ def test_truncated_at_every_byte(cut, output, counters):
         output.records.clear()
         output.letters.clear()
         raw = whole[:length] if cut == "packet" else whole[:length] + b"\0"
-        GStreamHandler(output, counters).handle(raw, "127.0.0.1", NOW)
+        GStreamHandler(output, counters, encoded=output.encoded).handle(raw, "127.0.0.1", NOW)
         assert [r["lfn"] for r in output.records] == ["/one", "/two"][: len(output.records)]
         if cut == "packet":
             assert output.letters, length
@@ -165,21 +169,58 @@ def test_an_escaped_lone_surrogate_is_refused():
         parse_record(b'{"lfn":"\\ud800","event":"file_close"}')
 
 
-def test_unknown_events_and_streams_are_counted_unknown_fields_kept(handler, output, counters):
-    handler.handle(packet(b'{"event":"new_thing","lfn":"/x"}', line("/one", b_new=5, deep={"no": 1})), "127.0.0.1", NOW)
+def test_unknown_events_and_fields_are_kept_other_streams_counted(handler, output, counters):
+    event = b'{"event":"new_thing","lfn":"/x"}'
+    handler.handle(packet(event, line("/one", b_new=5, rate=0.5, deep={"yes": [1, None, {"x": "y"}]})), "127.0.0.1", NOW)
     handler.handle(packet(line("/x"), kind="T", pseq=9), "127.0.0.1", NOW)
     handler.handle(IDENT, "127.0.0.1", NOW)
-    assert output.records[0]["extra"] == {"b_new": 5}
-    assert counters.get("records_ignored", "gstream", "other_event") == 1
+    assert output.records[0]["extra"] == {"b_new": 5, "rate": 0.5, "deep": {"yes": [1, None, {"x": "y"}]}}
+    ((reason, raw),) = output.letters
+    assert reason.startswith("event: ")
+    assert raw == event
+    assert counters.get("dead_letters", "gstream", "event") == 1
     assert counters.get("records_ignored", "gstream", "other_gstream") == 1
     assert counters.get("records_ignored", "gstream", "ident") == 1
-    assert counters.get("packets_lost", "gstream") == 0
+    assert counters.total("packets_lost", "gstream") == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("1e999", "Infinity"),
+        ("9" * 30, "9" * 30),
+        ('"\\ud800"', '"\\ud800"'),
+        ("[[[[[[1]]]]]]", "[[[[[[1]]]]]]"),
+        ('{"\\ud800":1}', '{"\\ud800": 1}'),
+        ('"' + "x" * 9000 + '\\ud800"', '"' + "x" * 4095),
+    ],
+)
+def test_what_no_consumer_could_read_of_an_unknown_field_is_kept_as_text(value, kept, handler, output):
+    whole = line("/one")
+    handler.handle(packet(whole[:-1] + b',"new":' + value.encode() + b"}"), "127.0.0.1", NOW)
+    assert output.records[0]["extra"] == {"new": kept}
 
 
 def test_loss_is_counted_per_life_of_a_server(handler, counters):
     for stod, pseq in ((100, 998), (200, 1), (100, 999), (200, 4), (100, 1), (200, 5)):
         handler.handle(packet(line("/one"), pseq=pseq, stod=stod), "127.0.0.1", NOW)
-    assert counters.get("packets_lost", "gstream") == 2 + 1
+    assert counters.total("packets_lost", "gstream") == 2 + 1
+
+
+def test_packets_in_another_order_over_the_wrap_are_late_and_not_lost_and_each_is_taken_once(handler, output, counters):
+    for pseq in (997, 998, 0, 999, 1, 0, 999, 2):
+        handler.handle(packet(line(f"/{pseq}"), pseq=pseq, tbeg=50 + (pseq < 500)), "127.0.0.1", NOW)
+    assert [record["lfn"] for record in output.records] == ["/997", "/998", "/0", "/999", "/1", "/2"]
+    names = ("packets_lost", "packets_late", "packets_duplicate")
+    assert [counters.total(name, "gstream") for name in names] == [1, 1, 2]
+
+
+def test_the_capture_has_four_lives_of_one_server_and_no_loss_between_them(captured, handler, output, counters):
+    for raw in captured("gstream-5.5.3.jsonl"):
+        handler.handle(raw, "127.0.0.1", NOW)
+    assert len({record["server_start_us"] for record in output.records}) == 4
+    assert len({record["cache"] for record in output.records}) == 1
+    assert counters.total("packets_lost", "gstream") == counters.get("packets_late", "gstream") == 0
 
 
 def test_ids_differ_after_a_thousand_packets(handler, output):
@@ -200,3 +241,104 @@ def test_a_header_without_host_needs_the_identity(handler, output, counters):
 def test_a_binary_packet_at_this_port_is_not_quoted(handler, output):
     handler.handle(b"u\0\0\x30abcd\0\0\0\1xroot/alice.1:2@host", "127.0.0.1", NOW)
     assert b"alice" not in output.letters[0][1]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        json.dumps(
+            {"remote": "h:1094", "version": "1", "data": base64.b64encode(b"u\0\0\x30abcd\0\0\0\1xroot/alice.1:2@host").decode()}
+        ).encode(),
+        b'{"code":"g","pseq":"none"}\n{"TPC":"xroot","Client":"alice.1:2@host"}\0',
+    ],
+    ids=["a shoveler's message", "other records under a broken header"],
+)
+def test_who_sends_something_else_is_not_quoted(raw, handler, output):
+    handler.handle(raw, "127.0.0.1", NOW)
+    ((_, quoted),) = output.letters
+    assert quoted in (raw[:8], raw.split(b"\n")[0])
+    assert b"alice" not in quoted
+    assert b"data" not in quoted
+
+
+def through_the_parser(raw, output):
+    """The records of a packet as the general parser alone gives them."""
+    parsed = parse_packet(raw)
+    server = parsed.server
+    return [
+        {
+            "record_id": f"{server.cache}/{server.start_s}/{parsed.begin_s}/{parsed.pseq}/{index}",
+            "cache": server.cache,
+            **record,
+            "server_start_us": server.start_s * 1_000_000,
+            "instance": server.instance,
+            "version": server.version,
+            "site": server.site,
+            "recv_us": NOW,
+        }
+        for index, record in enumerate(map(parse_record, parsed.lines))
+    ]
+
+
+def is_usual(text):
+    return UsualRecords("p/", "h:1", 1, "i", "v", "s", NOW).encode(text, 0) is not None
+
+
+def test_the_short_way_gives_what_the_parser_gives_on_captures(captured, handler, output):
+    seen = 0
+    for name in ("gstream-5.5.3.jsonl", "gstream-6.2.1.jsonl"):
+        for raw in captured(name):
+            if b'"code":"g"' in raw:
+                seen += sum(is_usual(each) for each in parse_packet(raw).lines)
+                output.records.clear()
+                handler.handle(raw, "127.0.0.1", NOW)
+                assert output.records == through_the_parser(raw, output)
+    assert seen > 50, "the captures' records are usual ones"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"size": 0},
+        {"size": 10**18 - 1},
+        {"size": 2**63 - 1},
+        {"attach_t": 0},
+        {"attach_t": 999_999_999_999},
+        {"detach_t": 2**40},
+        {"remotes": []},
+        {"remotes": ["a:1", "b:2", ""]},
+        {"remotes": ["ü"]},
+        {"b_todisk": 5, "b_prefetch": 6},
+        {"new_field": 7},
+    ],
+)
+@pytest.mark.parametrize("lfn", ["/store/a.root", "/with space", "/ü", "/back\\slash", '/quote"d', "/tab\t", '/f","size":1,"x":"', "/%d%s"])
+@pytest.mark.parametrize("source", [SOURCE, {**SOURCE, "site": 'S"%b\\', "inst": "ü"}])
+def test_the_short_way_gives_what_the_parser_gives_in_corners(lfn, changed, source, handler, output):
+    order = ("b_hit", "b_miss", "b_bypass", "b_todisk", "b_prefetch", "n_cks_errs", "new_field")
+    fields = {**FIELDS, **changed}
+    fields = {
+        **{name: value for name, value in fields.items() if name not in order},
+        **{name: fields[name] for name in order if name in fields},
+    }
+    body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    raw = packet(b'{"event":"file_close","lfn":"' + lfn.encode() + b'",' + body[1:], source=source)
+    handler.handle(raw, "127.0.0.1", NOW)
+    assert output.records == through_the_parser(raw, output)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"size":10', b'"size":010'),
+        (b'"size":10', b'"size":-1'),
+        (b'"size":10', b'"size":1e1'),
+        (b"}", b"} "),
+        (b'"attach_t":1000', b'"attach_t":0'),
+    ],
+)
+def test_what_is_not_usual_goes_to_the_parser(before, after):
+    usual = line("/a")
+    assert is_usual(usual)
+    assert not is_usual(usual.replace(before, after))

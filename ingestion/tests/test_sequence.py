@@ -1,18 +1,24 @@
-"""Lost, late, duplicate: told apart, over the wrap too."""
+"""Lost, late, duplicate: told apart, over the wrap too, and over the collector's end."""
 
+import os
 import random
 
 import pytest
 
+from smartcache.ingestion import numbering
 from smartcache.ingestion.counters import Counters
-from smartcache.ingestion.sequence import MAX_STREAMS, REMEMBERED, Sequence, Sequences, Verdict
+from smartcache.ingestion.jsontext import INT64_MAX
+from smartcache.ingestion.numbering import Numbering
+from smartcache.ingestion.sequence import AWAY, CLOCKS_DIFFER_US, MAX_STREAMS, ON_THE_WAY, REMEMBERED, Sequence, Sequences, Verdict
+
+SERVER = ("cache:1094", 1_700_000_000)
 
 
 def counts(numbers, modulus=1000, fingerprint=None):
     counters = Counters()
-    sequences = Sequences("gstream", modulus, counters)
-    taken = [n for i, n in enumerate(numbers) if sequences.is_new("one", n, fingerprint(i) if fingerprint else f"packet {n}")]
-    lost, late, twice = (counters.get(f"packets_{name}", "gstream") for name in ("lost", "late", "duplicate"))
+    sequences = Sequences("gstream", modulus, 1, counters)
+    taken = [n for i, n in enumerate(numbers) if sequences.is_new("one", n, fingerprint(i) if fingerprint else f"packet {n}", 0)]
+    lost, late, twice = (counters.total(f"packets_{name}", "gstream") for name in ("lost", "late", "duplicate"))
     return taken, lost, late, twice
 
 
@@ -66,7 +72,136 @@ def test_without_a_wrap_a_very_old_number_is_late():
 
 def test_senders_are_bounded():
     counters = Counters()
-    sequences = Sequences("gstream", 1000, counters)
+    sequences = Sequences("gstream", 1000, 1, counters)
     for sender in range(MAX_STREAMS + 10):
-        assert sequences.is_new(sender, 1, "")
+        assert sequences.is_new(sender, 1, "", 0)
     assert len(sequences._sequences) == MAX_STREAMS
+
+
+class Life:
+    """One life of a collector, as far as numbers go."""
+
+    def __init__(self, folder, now_us=0, modulus=1000):
+        self.said = []
+        self.counters = Counters()
+        self.numbering = Numbering(folder / "numbering", self.said.append, now_us)
+        self.sequences = Sequences("gstream", modulus, 1, self.counters, self.numbering)
+
+    def hears(self, *numbers, sender=SERVER, start_us=-1, commit=True):
+        for number in numbers:
+            self.sequences.is_new(sender, number, f"packet {number}", start_us)
+        if commit:
+            self.numbering.commit(now_us=1)
+        return self
+
+    @property
+    def lost(self):
+        return [self.counters.get("packets_lost", "gstream", cause) for cause in (ON_THE_WAY, AWAY)]
+
+    def ends(self):
+        self.numbering.close()
+        return self.lost
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"), [((5, 6), (7, 8), 0), ((5, 6), (9, 10), 2), ((998, 999), (1, 2), 1), ((5,), (5,), 999)]
+)
+def test_what_was_sent_while_no_collector_ran_is_lost(tmp_path, before, after, lost):
+    assert Life(tmp_path).hears(*before).ends() == [0, 0]
+    assert Life(tmp_path).hears(*after).ends() == [0, lost]
+
+
+def test_each_sender_is_known_again_over_several_lives(tmp_path):
+    senders = [("cache:1094", start) for start in range(50)]
+    for life in range(4):
+        one = Life(tmp_path)
+        for sender in senders:
+            one.hears(10 * life, 10 * life + 2 + sender[1] % 3, sender=sender)
+        expected = sum(10 - 3 - sender[1] % 3 for sender in senders) if life else 0
+        assert one.ends() == [sum(1 + sender[1] % 3 for sender in senders), expected]
+
+
+def test_what_was_not_in_the_spool_yet_when_the_collector_was_killed_is_lost(tmp_path):
+    Life(tmp_path).hears(1, 2).hears(3, 4, commit=False)  # killed: nothing is closed
+    assert Life(tmp_path).hears(5).ends() == [0, 2]
+
+
+def test_a_server_that_began_after_the_collector_owes_every_packet(tmp_path):
+    begin, day = 1_000_000_000_000, 86_400_000_000
+    assert Life(tmp_path, begin).hears(7, sender="old", start_us=begin - day).ends() == [0, 0]
+    later = Life(tmp_path, begin + 2 * day)
+    assert later.numbering.since_us == begin
+    later.hears(7, sender="clock", start_us=begin + CLOCKS_DIFFER_US)
+    assert later.lost == [0, 0]
+    later.hears(1, sender="whole", start_us=begin + day)
+    assert later.lost == [0, 0]
+    later.hears(4, sender="began while away", start_us=begin + day)
+    assert later.lost == [0, 3]
+    later.hears(3, sender="began now", start_us=begin + 3 * day)
+    assert later.ends() == [2, 3]
+
+
+def test_numbers_of_another_stream_are_others(tmp_path):
+    life = Life(tmp_path).hears(5)
+    life.ends()
+    again = Numbering(tmp_path / "numbering", life.said.append, 0)
+    assert (again.expected("gstream", SERVER), again.expected("fstream", SERVER)) == (6, None)
+
+
+def test_senders_on_disk_are_bounded_and_the_one_heard_longest_ago_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(numbering, "MAX_SENDERS", 8)
+    life = Life(tmp_path)
+    for sender, number in (*((each, 1) for each in range(8)), (0, 2), (8, 1), (9, 1)):
+        life.hears(number, sender=sender)
+    life.ends()
+    again = Life(tmp_path).numbering
+    assert {sender for sender in range(10) if again.expected("gstream", sender)} == {0, *range(3, 10)}
+    assert (tmp_path / "numbering").stat().st_size == 9 * 40
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"x" * 4000, b"\0" * 400])
+def test_a_file_that_is_none_is_begun_anew(tmp_path, damage):
+    (tmp_path / "numbering").write_bytes(damage)
+    life = Life(tmp_path)
+    assert len(life.said) == bool(damage)
+    life.hears(1, 2).ends()
+    assert Life(tmp_path).hears(4).ends() == [0, 1]
+
+
+def test_any_byte_of_the_file_changed_gives_no_number_that_was_not_written(tmp_path):
+    file = tmp_path / "numbering"
+    Life(tmp_path).hears(5, sender="a").hears(6, sender="b").ends()
+    whole = file.read_bytes()
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        found = Life(tmp_path).numbering
+        assert found.expected("gstream", "a") in (6, None)
+        assert found.expected("gstream", "b") in (7, None)
+        found.close()
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at])
+        Life(tmp_path).ends()
+
+
+def test_without_its_file_the_collector_works_on_and_says_so_once(tmp_path):
+    (tmp_path / "numbering").mkdir()
+    life = Life(tmp_path).hears(1).hears(3)
+    assert life.ends() == [1, 0]
+    assert len(life.said) == 1
+    assert "numbering cannot be used (Is a directory)" in life.said[0]
+
+
+def test_a_full_disk_leaves_no_old_numbers(tmp_path):
+    life = Life(tmp_path).hears(1)
+    full = os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, life.numbering._file)
+    os.close(full)
+    assert life.hears(2).hears(3).hears(5).ends() == [1, 0]
+    assert len(life.said) == 1
+    assert "No space left on device" in life.said[0]
+    assert not (tmp_path / "numbering").exists()
+
+
+def test_a_number_too_large_for_its_slot(tmp_path):
+    assert Life(tmp_path, modulus=0).hears(INT64_MAX).ends() == [0, 0]
+    assert Life(tmp_path, modulus=0).hears(INT64_MAX).ends() == [0, 0]

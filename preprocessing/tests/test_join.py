@@ -126,6 +126,31 @@ def test_row_without_pfc_record_is_written_when_the_grace_is_over():
     assert row["pfc_id"] is row["b_hit"] is row["b_miss"] is row["b_bypass"] is None
 
 
+def test_what_comes_late_to_the_stream_waits_longer_for_the_rest():
+    """After four hours it finds the pfc record half an hour after the open; an open of a week ago waits as long as all is remembered."""
+    away = 4 * 3600
+    join = Join().take(away, a_decision(1, 3.2)).take(away, an_open(5, 3, 14, recv_us=us(20)))
+    assert join.until(away + 1800).rows == []
+    (row,) = join.take(away + 1800, a_pfc(0, 3.3, 14)).rows
+    assert row["pfc_id"]
+    assert join.dropped == {}
+    week = 7 * 86_400
+    join = Join().take(week, an_open(5, 3, 14, recv_us=us(20)))
+    assert join.until(week + 3599).rows == []
+    assert len(join.until(week + 3600).rows) == 1
+    # A clock of the collector that is ahead changes nothing.
+    assert len(Join().take(20, an_open(5, 3, 14, recv_us=us(1000))).until(20 + 60).rows) == 1
+
+
+def test_answers_wait_for_opens_that_are_read_much_later_than_they():
+    """Where the stream was away, one topic may have piled up more than another."""
+    day = 86_400
+    join = Join().take(day, a_decision(1, 3.2, recv_us=us(4))).until(day + 2 * 3600)
+    (row,) = join.take(day + 2 * 3600, an_open(5, 3, 14, recv_us=us(20))).until(day + 4 * 3600).rows
+    assert row["decision_id"]
+    assert join.dropped == {}
+
+
 def test_late_pfc_record_changes_no_row_and_is_counted_once():
     join = Join().take(3, a_decision(1, 3.25)).take(20, an_open(5, 3, 14)).take(81, a_pfc(0, 3.3, 14)).run_timers()
     assert len(join.rows) == 1

@@ -1,20 +1,22 @@
 """The stream with real Kafka and real Spark: started as users start it, killed as machines do it."""
 
+import json
 import random
 import signal
-import sys
 import time
 
-import pyarrow.parquet as pq
 import pytest
 
-from smartcache.local.process import Process, line_in
-from smartcache.preprocessing.access import COLUMNS, TableError, read_access_table, table_files
+from smartcache.ingestion.jobs import parse
+from smartcache.ingestion.pseudonym import Pseudonyms
+from smartcache.local.process import START_LIMIT_S
+from smartcache.preprocessing.access import COLUMNS
 
 pytestmark = pytest.mark.slow
 
 CACHES = ("cache-a.site:1094", "cache-b.site:1094")
 T0 = 1_790_000_000
+PSEUDONYMS = Pseudonyms(b"a key of tests, of 32 bytes or so")
 
 
 def us(seconds):
@@ -33,7 +35,8 @@ def traffic(seed, opens):
         # Each open of a file has its own minute, so that nobody can doubt what belongs to it.
         t = number * 60 + chance.uniform(5, 20)
         closed = t + chance.uniform(0.1, 20)
-        common = {"cache": cache, "lfn": lfn, "recv_us": us(closed)}
+        # Received after the stream reads them, whenever this machine gets there: it waits longer for the rest of what comes late.
+        common = {"cache": cache, "lfn": lfn, "recv_us": us(10 * 365 * 86_400)}
         open_id, decision_id, pfc_id = f"{cache}/1/2/{number}", f"{cache}/7/{number}", f"{cache}/1/3/{number}"
         opened = common | {"record_id": open_id, "open_lo_us": us(t // 10 * 10), "open_hi_us": us(t // 10 * 10 + 10), "size": 1000 + number}
         opened |= {"close_lo_us": us(closed // 10 * 10), "close_hi_us": us(closed // 10 * 10 + 10), "b_read": 10 * number, "b_readv": 7}
@@ -56,7 +59,7 @@ def traffic(seed, opens):
             "on_disk": number % 2 == 0,
             "size": -1,
         }
-        decision |= {"fill": 0.123456789, "features": None, "not_yet_known": {"to": "us"}}
+        decision |= {"fill": 0.123456789, "features": None, "side_table": us(number), "not_yet_known": {"to": "us"}}
         pfc = common | {"record_id": pfc_id, "size": 1000 + number, "attach_us": us(int(t)), "detach_us": us(int(closed)), "b_hit": number}
         pfc |= {"b_miss": 3, "b_bypass": 0, "blk_size": 131072, "n_blks": 1, "remotes": ["origin:1094"], "b_todisk": None}
         records = [("open", opened)]
@@ -75,6 +78,7 @@ def traffic(seed, opens):
             "b_read": 10 * number + 7,
             "answer": answer if decided else None,
             "decision_id": decision_id if decided else None,
+            "side_table": us(number) if decided else None,
             "t_us": us(t) if decided else None,
             "pfc_id": pfc_id if got_pfc else None,
             "b_hit": number if got_pfc else 0 if decided and answer == "bypass" else None,
@@ -107,91 +111,52 @@ MALFORMED = [
         b'"on_disk":false,"size":-1,"fill":-1}',
         "answer is none of",
     ),
+    ("job", b'{"record_id":"job/x/1","record_us":1790000000000000,"recv_us":1790000000000000,"site":"T2"}', "job_id is missing"),
+    ("job", b'{"record_id":"job/x/1","job_id":"x","record_us":5,"recv_us":1790000000000000,"site":"T2"}', "record_us is not a time"),
 ]  # fmt: skip
 
 
-class Run:
-    """One `smartcache stream` over its own table and checkpoint."""
-
-    def __init__(self, folder, config):
-        self.folder, self.config = folder, config
-        self.process = None
-
-    def start(self):
-        self.log = self.folder / f"stream-{time.monotonic_ns()}.log"
-        argv = [sys.executable, "-m", "smartcache.preprocessing.cli", "stream", "--config", self.config]
-        self.process = Process("stream", [*argv, "--metrics", self.folder / "stream.prom"], self.log).start()
-        return self
-
-    def ready(self):
-        self.process.wait_ready(line_in(self.log, "ready: "), "ready", 120)
-        return self
-
-    def wait(self, check, what):
-        self.process.wait_ready(check, what, 120)
-
-    def rows(self):
-        try:
-            return read_access_table(self.folder / "access")
-        except TableError:
-            return None
-
-    def has_rows(self, count):
-        return lambda: (rows := self.rows()) is not None and rows.num_rows >= count
-
-    def metrics(self):
-        """The counters by short name; empty before the first batch."""
-        path = self.folder / "stream.prom"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return {name.removeprefix("smartcache_stream_"): float(value) for name, value in (line.split() for line in lines if line[0] != "#")}
-
-    def mid_batch(self):
-        """Whether a batch has begun that is not done."""
-        done = {path.name for path in (self.folder / "checkpoint/access/commits").glob("[0-9]*")}
-        return any(path.name not in done for path in (self.folder / "checkpoint/access/offsets").glob("[0-9]*"))
-
-    def stop(self):
-        self.process.stop(grace_s=60)
-        assert self.process.returncode == 0, self.process.last_words()
+def jobs(count):
+    """States of jobs as `smartcache import` makes them of CMS's documents."""
+    names = {"Site": "T2_IT_Bari", "CRAB_UserHN": "alice", "DESIRED_CMSDataset": "/A/B/NANOAOD", "InputData": "Onsite"}
+    document = {**names, "Type": "analysis", "Status": "Completed", "WallClockHr": 2.0, "CpuTimeHr": 1.5, "RequestCpus": 1}
+    return [
+        (
+            "job",
+            parse(json.dumps({**document, "GlobalJobId": f"j{number}", "RecordTime": T0 + 86_400 * number}).encode(), PSEUDONYMS, us(0)),
+        )
+        for number in range(count)
+    ]
 
 
-@pytest.fixture
-def run(topics, tmp_path, write_config, request):
-    names = topics.create(request.node.name)
-    made = []
-
-    def start(name):
-        folder = tmp_path / name
-        made.append(Run(folder, write_config(folder, topics.bootstrap, names)))
-        return made[-1].start()
-
-    yield start, names
-    for each in made:
-        if each.process.running:
-            each.process.kill()
-
-
-def test_table_is_the_same_with_and_without_kills(topics, run):
+def test_table_is_the_same_with_and_without_kills(topics, run, tmp_path):
     start, names = run
     (first, second), expected, duplicates = traffic(seed=1, opens=400)
-    topics.send(names, first)
+    topics.send(names, first + jobs(3))
+    topics.send(names, [(kind, raw) for kind, raw, _ in MALFORMED])
+    # Killed while it writes down where the first batch begins; in the first batch of both; and in a later one.
+    leave_a_draft(tmp_path / "killed")
     killed = start("killed")
-    killed.wait(killed.mid_batch, "in its first batch")
+    killed.wait(lambda: killed.mid_batch() and killed.in_first_quarantine_batch(), "in the first batches")
     killed.process.kill()
+    assert killed.mid_batch()
+    assert killed.in_first_quarantine_batch()
     killed.start().ready()
     killed.wait(killed.has_rows(1), "writing")
     topics.send(names, second)
-    topics.send(names, [(kind, raw) for kind, raw, _ in MALFORMED])
     killed.wait(killed.mid_batch, "in a batch")
     killed.process.kill()
     killed.start().ready()
     killed.wait(killed.has_rows(len(expected)), f"done with {len(expected)} rows")
+    killed.wait(lambda: len(killed.jobs()) == 3, "done with the jobs")
+    killed.wait(lambda: len(killed.quarantined()) >= len(MALFORMED), "done with the quarantine")
     killed.stop()
 
-    steady = start("steady").ready()
+    steady = start("not disturbed").ready()
     steady.wait(steady.has_rows(len(expected)), f"done with {len(expected)} rows")
-    steady.wait(lambda: len(quarantine(steady)) >= len(MALFORMED), "done with the quarantine")
+    steady.wait(lambda: len(steady.quarantined()) >= len(MALFORMED), "done with the quarantine")
     steady.wait(lambda: steady.metrics().get("rows_total") == len(expected), "counted")
+    steady.wait(lambda: len(steady.jobs()) == 3, "done with the jobs")
     steady.stop()
 
     table = steady.rows()
@@ -205,31 +170,37 @@ def test_table_is_the_same_with_and_without_kills(topics, run):
     assert some["day"].isoformat() == time.strftime("%Y-%m-%d", time.gmtime(some["open_us"] / 1e6))
 
     assert killed.rows().equals(table)
+    assert killed.jobs() == steady.jobs()
+    assert sorted(map(str, killed.quarantined())) == sorted(map(str, steady.quarantined()))
+    assert [(row["day"], row["site"], row["input_local"], row["cpu_s"]) for row in steady.jobs()] == [
+        (f"2026-09-{21 + number}", "T2_IT_Bari", True, 5400.0) for number in range(3)
+    ]
+    assert not any("user" in row for row in steady.jobs())
 
     assert steady.metrics()["rows_total"] == len(expected)
     assert steady.metrics()["duplicates_total"] == duplicates
-    reasons = [row["reason"] for row in quarantine(steady)]
+    reasons = [row["reason"] for row in steady.quarantined()]
     for kind, raw, reason in MALFORMED:
-        assert [row for row in quarantine(steady) if row["value"] == raw and row["topic"] == names[kind] and reason in row["reason"]], (
+        assert [row for row in steady.quarantined() if row["value"] == raw and row["topic"] == names[kind] and reason in row["reason"]], (
             reasons
         )
     assert len(reasons) == len(MALFORMED)
+
+
+def leave_a_draft(folder):
+    """What Spark writes before it gives a batch's offsets their name."""
+    for query in ("access", "quarantine"):
+        offsets = folder / "checkpoint" / query / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets / ".0.0b6d8c55-5c3c-4a8e-9a7e-0d6b0a0e3f11.tmp").write_text("v1\n")
 
 
 def test_stop_while_starting_is_clean(run):
     start, _ = run
     stream = start("early")
     stream.wait(lambda: (stream.folder / "checkpoint").exists() or b"java" in children(stream.process.pid), "starting Spark")
-    stream.process.stop(grace_s=60, sign=signal.SIGINT)
+    stream.process.stop(grace_s=START_LIMIT_S, sign=signal.SIGINT)
     assert stream.process.returncode == 0, stream.process.last_words()
-
-
-def quarantine(run):
-    try:
-        files = table_files(run.folder / "quarantine")
-    except TableError:
-        return []
-    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
 def children(pid):

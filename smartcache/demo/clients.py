@@ -23,7 +23,9 @@ from ..local.process import Process
 from .workload import MIB, File, Open
 
 #: Opens in flight at once: as many as there are users' jobs on a small node.
-WORKERS = 6
+WORKERS = 16
+#: What a job does with what it has read, before it closes the file.
+WORK_S = 0.1
 #: A client gives up on a server after this long.
 TIMEOUT_S = 30
 _PATTERN = random.Random(20).randbytes(MIB)  # noqa: S311 - content of files, not a secret
@@ -140,7 +142,7 @@ class Clients:
 
 
 def _open(name: str, address: str, one: Open, planned: float) -> Result:
-    """Open, read and close at one cache; compare what came with what the origin holds."""
+    """Open, read, work and close at one cache; compare what came with what the origin holds. The times are without the work."""
     from XRootD import client
 
     file = client.File()
@@ -149,11 +151,15 @@ def _open(name: str, address: str, one: Open, planned: float) -> Result:
     open_ms = (time.perf_counter() - clock) * 1e3
     error = "" if status.ok else f"open: {status.message}"
     parts: list[tuple[int, bytes]] = []
+    total_ms = open_ms
     if status.ok:
         error, parts = _read(file, one)
+        total_ms = (time.perf_counter() - clock) * 1e3
+        time.sleep(WORK_S)
+        clock = time.perf_counter()
         status, _ = file.close(timeout=TIMEOUT_S)
+        total_ms += (time.perf_counter() - clock) * 1e3
         error = error or ("" if status.ok else f"close: {status.message}")
-    total_ms = (time.perf_counter() - clock) * 1e3
     error = error or _compare(one, parts)
     received = sum(len(data) for _, data in parts)
     return Result(name, one.file.lfn, began, not error, error.strip(), open_ms, total_ms, received, began - planned)

@@ -196,7 +196,8 @@ class Demo:
         """Run ``job`` to its end, while the servers are watched."""
         limit = timeout_s or 2 * self._plan.patience_s
         deadline = time.monotonic() + limit
-        with job.start():
+        try:  # an interrupt while it is being started is raised once it has: it must be stopped then, too
+            job.start()
             while job.running:
                 self._site.require_running()
                 if time.monotonic() > deadline:
@@ -204,6 +205,8 @@ class Demo:
                 time.sleep(_POLL_S)
             if job.returncode not in allowed:
                 raise ProcessError(f"{job.name} failed with status {job.returncode}\n{job.last_words()}")
+        finally:
+            job.stop()
         return job
 
     def _check_accounts(self, phase: Phase) -> None:

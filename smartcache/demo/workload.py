@@ -19,12 +19,14 @@ LFN (and what was seen before) tells.
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from itertools import pairwise
+from operator import attrgetter
+
+from ..workload import draw
+from ..workload.agenda import Start, arrivals, merged
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -79,22 +81,11 @@ class Shape:
 
 #: Share of all opens by kind; the rest of the opens are of private files.
 _ANALYSIS, _SKIM, _PILEUP = 0.56, 0.20, 0.12
-_PRIMARY = ("TTTo2L2Nu", "DYJetsToLL", "WJetsToLNu", "QCD_HT", "ZZTo4L", "SingleMuon", "JetHT", "EGamma", "ttHToNonbb", "WWTo2L2Nu")
-_CAMPAIGNS = ("RunIISummer20UL18", "RunIIAutumn18", "Run3Summer22", "Run3Winter24")
 
 
 def generate(shape: Shape) -> list[Open]:
     """The opens of a run, in order of time. The same shape gives the same opens."""
     return list(_Population(shape).opens())
-
-
-@dataclass(order=True, frozen=True)
-class _Job:
-    """One job of a campaign: opens one file."""
-
-    time_s: float
-    order: int
-    run: Callable[[float], None]
 
 
 class _Population:
@@ -103,101 +94,82 @@ class _Population:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._random = random.Random(shape.seed)  # noqa: S311 - a workload, not a secret
-        self._queue: list[_Job] = []
-        self._made: list[Open] = []
         self._serial = 0
         self._datasets = 0
-        self._order = 0
         self._users = [f"u{number:02d}" for number in range(shape.users)]
 
     def opens(self) -> Iterator[Open]:
         rate = self._shape.rate
         files = sum(self._shape.files_per_dataset) / 2
         mean_runs = 1 + self._shape.reruns
-        self._arrivals(_ANALYSIS * rate / (files * mean_runs), self._analysis)
-        self._arrivals(_SKIM * rate / files, self._skim)
-        self._arrivals((1 - _ANALYSIS - _SKIM - _PILEUP) * rate / 1.4, self._private)
-        self._pileup(_PILEUP * rate)
+        streams: tuple[Iterator[Open | Start[Open]], ...] = (
+            arrivals(self._random, _ANALYSIS * rate / (files * mean_runs), self._analysis),
+            arrivals(self._random, _SKIM * rate / files, self._skim),
+            arrivals(self._random, (1 - _ANALYSIS - _SKIM - _PILEUP) * rate / 1.4, self._private),
+            self._pileup(_PILEUP * rate),
+        )
         # Campaigns that began before the first open are in their later runs by then, as they would be on any day.
         start_s = self._shape.reruns * self._shape.rerun_gap_s
-        while self._queue:
-            job = heappop(self._queue)
-            if job.time_s >= start_s + self._shape.duration_s:
-                break
-            job.run(job.time_s)
-            yield from (replace(one, time_s=one.time_s - start_s) for one in self._made if one.time_s >= start_s)
-            self._made.clear()
+        for one in merged(streams, start_s + self._shape.duration_s):
+            if one.time_s >= start_s:
+                yield replace(one, time_s=one.time_s - start_s)
 
-    def _at(self, time_s: float, run: Callable[[float], None]) -> None:
-        self._order += 1
-        heappush(self._queue, _Job(time_s, self._order, run))
-
-    def _arrivals(self, rate: float, begin: Callable[[float], None]) -> None:
-        """Let campaigns of a kind begin as a Poisson process."""
-
-        def arrive(now: float) -> None:
-            begin(now)
-            self._at(now + self._random.expovariate(rate), arrive)
-
-        self._at(self._random.expovariate(rate) / 2, arrive)
-
-    def _analysis(self, now: float) -> None:
-        primary = self._random.choice(_PRIMARY)
+    def _analysis(self, now: float) -> Iterator[Open]:
+        primary = self._random.choice(draw.PRIMARY)
         dataset = self._dataset("mc", primary, "NANOAODSIM")
         files = self._files(dataset, self._random.randint(*self._shape.files_per_dataset))
         user = self._random.choice(self._users)
         # An analysis reads the same branches of every file, each time.
         part = self._random.uniform(0.3, 1.0)
-        runs = 1 + _poisson(self._random, self._shape.reruns)
-        begin = now
+        runs = 1 + draw.poisson(self._random, self._shape.reruns)
+        begin, jobs = now, list[Open]()
         for _ in range(runs):
-            self._campaign(begin, files, user, part)
+            jobs += self._campaign(begin, files, user, part)
             begin += self._shape.rerun_gap_s * self._random.uniform(0.5, 1.5)
+        yield from sorted(jobs, key=attrgetter("time_s"))
 
-    def _skim(self, now: float) -> None:
+    def _skim(self, now: float) -> Iterator[Open]:
         tier = self._random.choice(("AODSIM", "RAW"))
-        dataset = self._dataset("data" if tier == "RAW" else "mc", self._random.choice(_PRIMARY), tier)
+        dataset = self._dataset("data" if tier == "RAW" else "mc", self._random.choice(draw.PRIMARY), tier)
         files = self._files(dataset, self._random.randint(*self._shape.files_per_dataset), larger=1.5)
-        self._campaign(now, files, self._random.choice(self._users), 1.0)
+        yield from sorted(self._campaign(now, files, self._random.choice(self._users), 1.0), key=attrgetter("time_s"))
 
-    def _private(self, now: float) -> None:
+    def _private(self, now: float) -> Iterator[Open]:
         user = self._random.choice(self._users)
         (file,) = self._files(f"/store/user/{user}/{self._random.choice(('ntuples', 'limits', 'plots'))}", 1)
-        self._open(now, file, user, self._random.uniform(0.2, 1.0))
+        opens = [Open(now, file, user, _ranges(file, self._random.uniform(0.2, 1.0)))]
         while self._random.random() < 0.3:
             now += self._random.expovariate(1 / self._shape.rerun_gap_s)
-            self._at(now, lambda time_s: self._open(time_s, file, user, 1.0))
+            opens.append(Open(now, file, user, _ranges(file, 1.0)))
+        yield from opens
 
-    def _pileup(self, rate: float) -> None:
+    def _pileup(self, rate: float) -> Iterator[Open | Start[Open]]:
         files = self._files(self._dataset("mc", "Neutrino_E-10_gun", "PREMIX"), 24, larger=2.0)
+        now = 0.0
+        while True:
+            now += self._random.expovariate(rate)
+            yield Start(now, self._read_pileup(now, files))
 
-        def read(now: float) -> None:
-            rank = min(int(self._random.paretovariate(0.9)) - 1, len(files) - 1)
-            self._open(now, files[rank], self._random.choice(self._users), 0.15)
-            self._at(now + self._random.expovariate(rate), read)
+    def _read_pileup(self, now: float, files: list[File]) -> Iterator[Open]:
+        file = files[min(int(self._random.paretovariate(0.9)) - 1, len(files) - 1)]
+        yield Open(now, file, self._random.choice(self._users), _ranges(file, 0.15))
 
-        self._at(self._random.expovariate(rate), read)
-
-    def _campaign(self, begin: float, files: list[File], user: str, part: float) -> None:
+    def _campaign(self, begin: float, files: list[File], user: str, part: float) -> list[Open]:
         """One job a file, started over a fifth of a re-run gap."""
         spread = 0.2 * self._shape.rerun_gap_s
-        for file in files:
-            self._at(begin + self._random.uniform(0, spread), lambda now, file=file: self._open(now, file, user, part))  # type: ignore[misc]
+        return [Open(begin + self._random.uniform(0, spread), file, user, _ranges(file, part)) for file in files]
 
     def _dataset(self, area: str, primary: str, tier: str) -> str:
         self._datasets += 1
-        return f"/store/{area}/{self._random.choice(_CAMPAIGNS)}/{primary}-v{self._datasets}/{tier}"
+        return draw.folder(self._random, area, primary, self._datasets, tier)
 
     def _files(self, folder: str, count: int, larger: float = 1.0) -> list[File]:
         files = []
         for _ in range(count):
             self._serial += 1
-            size = int(larger * self._shape.file_size * math.exp(self._random.gauss(0, 0.5)))
-            files.append(File(f"{folder}/{self._random.getrandbits(64):016X}.root", max(size, 64 * KIB), self._serial))
+            size = int(draw.spread(self._random, larger * self._shape.file_size, 0.5))
+            files.append(File(f"{folder}/{draw.file_name(self._random)}", max(size, 64 * KIB), self._serial))
         return files
-
-    def _open(self, now: float, file: File, user: str, part: float) -> None:
-        self._made.append(Open(now, file, user, _ranges(file, part)))
 
 
 def _ranges(file: File, part: float) -> tuple[tuple[int, int], ...]:
@@ -208,12 +180,3 @@ def _ranges(file: File, part: float) -> tuple[tuple[int, int], ...]:
     baskets = max(1, file.size // basket)
     chosen = random.Random(file.serial).sample(range(baskets), max(1, round(part * baskets)))  # noqa: S311 - a workload, not a secret
     return tuple((index * basket, min(basket, file.size - index * basket)) for index in sorted(chosen))
-
-
-def _poisson(rng: random.Random, mean: float) -> int:
-    """Knuth's method; for small means."""
-    limit, count, product = math.exp(-mean), 0, rng.random()
-    while product > limit:
-        count += 1
-        product *= rng.random()
-    return count

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from . import paths
 from .ports import LOOPBACK
-from .process import Process, ProcessError, Register, port_open
+from .process import START_LIMIT_S, Process, ProcessError, Register, port_open
 
 _HEAP = ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"]
 
 
-def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 60, register: Register | None = None) -> Process:
+def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = START_LIMIT_S, register: Register | None = None) -> Process:
     """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it accepts connections.
 
     ``folder`` may hold the data of an earlier broker: then that one goes on. ``register`` is called with the process before it starts.
@@ -25,7 +25,7 @@ def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = 6
     properties.write_text(_properties(folder / "data", port, controller_port))
     java = ["java", *_HEAP, f"-Dlog4j2.configurationFile={_log4j(folder)}", "-cp", f"{jars}/*"]
     if not (folder / "data" / "meta.properties").exists():
-        _format_storage(java, properties)
+        _format_storage(java, properties, timeout_s)
     broker = Process("kafka", [*java, "kafka.Kafka", str(properties)], folder / "kafka.log")
     if register is not None:
         register(broker)
@@ -39,11 +39,12 @@ def cluster_id() -> str:
     return drawn
 
 
-def _format_storage(java: list[str], properties: Path) -> None:
+def _format_storage(java: list[str], properties: Path, timeout_s: float) -> None:
     cluster = cluster_id()
-    argv = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    # It is over before the JVM's second compiler would pay.
+    argv = [java[0], "-XX:TieredStopAtLevel=1", *java[1:], "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60)
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=timeout_s)
     except FileNotFoundError as error:
         raise ProcessError("kafka: java is not installed; run `make setup`") from error
     except subprocess.TimeoutExpired as error:
@@ -62,6 +63,7 @@ advertised.listeners=PLAINTEXT://{LOOPBACK}:{port}
 controller.listener.names=CONTROLLER
 log.dirs={data}
 offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 auto.create.topics.enable=false

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from .ports import LOOPBACK
-from .process import Process, Register, http_ok
+from .process import START_LIMIT_S, Process, Register, http_ok
 
 
-def start(folder: Path, port: int, *, timeout_s: float = 120) -> Process:
+def start(folder: Path, port: int, *, timeout_s: float = START_LIMIT_S) -> Process:
     """Start a server that keeps everything under ``folder``; returns once it is healthy (about 20 s)."""
     server = launch(folder, port)
     return wait_ready(server, port, timeout_s=timeout_s)
@@ -35,7 +35,7 @@ def launch(folder: Path, port: int, *, register: Register | None = None) -> Proc
     return server.start()
 
 
-def wait_ready(server: Process, port: int, *, timeout_s: float = 120) -> Process:
+def wait_ready(server: Process, port: int, *, timeout_s: float = START_LIMIT_S) -> Process:
     """Wait until a launched server is healthy."""
     return server.wait_ready(http_ok(uri(port) + "/health"), f"healthy at {port}", timeout_s)
 

@@ -16,8 +16,10 @@ BUILD = ROOT / "build"
 KAFKA_JARS = BUILD / "jars" / "kafka"
 SPARK_JARS = BUILD / "jars" / "spark"
 PLUGIN_FILE = BUILD / "plugin" / "libXrdPfcSmartCache-5.so"
-#: What a configuration names: XRootD puts its own major version in before it looks for the file.
-PLUGIN = BUILD / "plugin" / "libXrdPfcSmartCache.so"
+#: What a configuration names: XRootD puts its own major version in before it looks for the file. $SMARTCACHE_PLUGIN names another build.
+PLUGIN = Path(os.environ.get("SMARTCACHE_PLUGIN") or BUILD / "plugin" / "libXrdPfcSmartCache.so")
+#: Another installation of XRootD than the system's: its folder, with bin/ and lib/ in it.
+XROOTD_PREFIX = Path(os.environ["SMARTCACHE_XROOTD"]) if os.environ.get("SMARTCACHE_XROOTD") else None
 ENDPOINT = BUILD / "bin" / "smartcache-endpoint"
 
 
@@ -38,6 +40,16 @@ def require_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise MissingPart(f"the Python module {name} is missing ({error}); run `make setup`") from error
+
+
+def xrootd_program(name: str) -> str:
+    """How to start a program of XRootD (xrootd, xrdcp, xrdfs): by its name, or by its path under :data:`XROOTD_PREFIX`."""
+    return name if XROOTD_PREFIX is None else str(XROOTD_PREFIX / "bin" / name)
+
+
+def xrootd_env() -> dict[str, str]:
+    """What its environment needs beside: the libraries under :data:`XROOTD_PREFIX`, which its programs and plugins load by name."""
+    return {} if XROOTD_PREFIX is None else {"LD_LIBRARY_PATH": str(XROOTD_PREFIX / "lib")}
 
 
 def search_path() -> str:

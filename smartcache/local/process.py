@@ -30,6 +30,8 @@ from .ports import LOOPBACK, listens
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 POLL_S = 0.05
+#: Seconds that a server may take to start, however busy the machine is; one that has ended is noticed at once.
+START_LIMIT_S = 400.0
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Check = Callable[[], bool]

@@ -56,8 +56,8 @@ class SummaryListener:
         with self._received:
             return self._latest.get(port)
 
-    def fresh(self, ports: Iterable[int], *, timeout_s: float = 15) -> dict[int, LinkCounters]:
-        """A report of each server, written after this call began; :class:`TimeoutError` names one that sends none."""
+    def fresh(self, ports: Iterable[int], *, timeout_s: float = 60) -> dict[int, LinkCounters]:
+        """A report of each server, written after this call began; :class:`TimeoutError` names those that send none."""
         since = int(time.time()) + 1
         wanted = set(ports)
 
@@ -66,7 +66,14 @@ class SummaryListener:
 
         with self._received:
             if not self._received.wait_for(lambda: not late(), timeout_s):
-                raise TimeoutError(f"the xrootd server at port {min(late())} sent no summary report for {timeout_s:.0f} s")
+                last = ", ".join(
+                    f"{port} (last {since - self._latest[port].time_s} s before)" if port in self._latest else f"{port} (none at all)"
+                    for port in sorted(late())
+                )
+                raise TimeoutError(
+                    f"no summary report for {timeout_s:.0f} s from the xrootd servers at ports {last}; "
+                    f"{len(wanted - late())} others sent one, {self.malformed} packets were none"
+                )
             return {port: self._latest[port] for port in wanted}
 
     def _run(self) -> None:

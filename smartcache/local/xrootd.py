@@ -10,17 +10,19 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import paths
 from .ports import LOOPBACK
-from .process import Process, ProcessError, Register, port_open
+from .process import START_LIMIT_S, Process, ProcessError, Register, port_open
 
 #: XRootD refuses to run as root; Debian's package makes this user.
 SERVER_USER = "xrootd"
 EXPORT = "/store"
+#: A cache stores files in blocks of this.
+BLOCK_BYTES = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ class Xrootd:
         return f"root://{LOOPBACK}:{self.port}/"
 
 
+#: XRootD's timer misses a job that wants to run again just as it finds nothing else to wait for, and then sleeps until the next that it knows
+#: of: by default up to 13 minutes, an hour where there is none. These two run each 11 and each 7 seconds and do next to nothing, so that it
+#: misses the summary report for some seconds only, and all of them where they fall on the same second: each 77th, and seldom then.
+TIMERS = ("xrd.timeout idle 33", "xrd.sched idle 7")
+
+
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A folder for servers that are gone with it, which the servers' user may enter (a folder of pytest's, it may not)."""
@@ -80,7 +88,7 @@ def start_origin(
     data: Path,
     name: str = "origin",
     report_port: int | None = None,
-    timeout_s: float = 30,
+    timeout_s: float = START_LIMIT_S,
     register: Register | None = None,
 ) -> Xrootd:
     """Serve the files of ``data`` (``data/store/…``) read-only. ``report_port``, ``register``: see :func:`start_cache`."""
@@ -99,13 +107,18 @@ def start_cache(
     plugin_config: Path | None = None,
     name: str = "cache",
     report_port: int | None = None,
-    timeout_s: float = 30,
+    timeout_s: float = START_LIMIT_S,
     register: Register | None = None,
+    env: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
+    directives: Sequence[str] = (),
 ) -> Xrootd:
     """An XCache in front of the origin at ``origin_port``; with ``plugin``, opens are decided by it.
 
     ``report_port``: the server sends its summary counters there each second (UDP, XML): see :mod:`.summary`.
-    ``register`` is called with the process before it starts.
+    ``directives``: further lines of its configuration.
+    ``register`` is called with the process before it starts. ``env``: beside our own environment. ``wrapper``: a command that runs the
+    server, as `nice` does; it must become the server (exec).
     """
     lines = [
         f"all.export {EXPORT}",
@@ -113,7 +126,7 @@ def start_cache(
         "pss.cachelib libXrdPfc.so",
         f"pss.origin {LOOPBACK}:{origin_port}",
         f"oss.localroot {folder / 'data'}",
-        "pfc.blocksize 128k",
+        f"pfc.blocksize {BLOCK_BYTES // 1024}k",
         "pfc.ram 1g",
         "pfc.prefetch 0",
         # The fractions are of the whole file system and never reached before `files` is: that is what bounds the cache here.
@@ -133,7 +146,7 @@ def start_cache(
             f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s lfn ops xfr 1 ident 5s "
             f"dest fstat info user {LOOPBACK}:{monitoring.fstream_port}",
         ]
-    return _start(name, folder, port, lines, report_port, timeout_s, register, reads)
+    return _start(name, folder, port, [*lines, *directives], report_port, timeout_s, register, reads, env, wrapper)
 
 
 def require_access(*needed: Path) -> None:
@@ -192,9 +205,12 @@ def _start(
     timeout_s: float,
     register: Register | None,
     reads: list[Path],
+    env: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
 ) -> Xrootd:
-    if shutil.which("xrootd") is None:
-        raise ProcessError(f"{name}: xrootd is not installed; run `make setup`")
+    program = paths.xrootd_program("xrootd")
+    if shutil.which(program) is None:
+        raise ProcessError(f"{name}: {program} is not installed; run `make setup`")
     for part in ("data", "admin"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     config = folder / "xrootd.cfg"
@@ -207,9 +223,9 @@ def _start(
         f"all.pidpath {folder / 'admin'}",
     ]
     if report_port is not None:
-        common.append(f"xrd.report {LOOPBACK}:{report_port} every 1s all sync")
+        common += [f"xrd.report {LOOPBACK}:{report_port} every 1s all sync", *TIMERS]
     config.write_text("\n".join([*common, *lines, ""]))
-    argv = ["xrootd", "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log")]
+    argv = [*wrapper, program, "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log")]
     user = None
     if os.geteuid() == 0:
         # Not by xrootd's own -R: see Process.
@@ -217,7 +233,10 @@ def _start(
         _give(folder)
     require_access(folder, *reads)
     own_log = folder / name / "xrootd.log"  # xrootd puts its instance name in between
-    process = Process(name, argv, folder / "stdout.log", own_log=own_log, user=user)
+    # XRootD 5.5.3 adds these to its environment while another of its threads reads that; where they are there already, nothing moves.
+    exported = {"XRDLOGDIR": str(own_log.parent), "XRDCONFIGFN": str(config), "XRDADMINPATH": str(folder / "admin")}
+    server_env = {**exported, **paths.xrootd_env(), **(env or {})}
+    process = Process(name, argv, folder / "stdout.log", env=server_env, own_log=own_log, user=user)
     if register is not None:
         register(process)
     process.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)

@@ -256,10 +256,8 @@ def test_a_second_set_up_says_that_it_waits(set_up):
 
 
 def test_what_a_step_leaves_running_does_not_keep_the_lock(set_up):
-    set_up.program("cmake", f"{sys.executable} -c 'import time; time.sleep(5)' >/dev/null 2>&1 &")
+    set_up.program("cmake", f"{sys.executable} -c 'import time; time.sleep(60)' >/dev/null 2>&1 &")
     assert set_up.run()[0] == 0
-    began = time.monotonic()
     status, said = set_up.run()
     assert status == 0
     assert "waiting" not in said
-    assert time.monotonic() - began < 4

@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from smartcache._core import Core
+from smartcache.config import Config
+from smartcache.preprocessing.core import core_schema, core_toml
 from smartcache.preprocessing.manifest import RowsDigest, digest_of
 
 NAMES = ["signal", "noise", "constant", "large"]
@@ -54,7 +57,50 @@ def columns(rows: int, seed: int = 0, days: float = 60.0) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, rows: int = 1000, seed: int = 0, days: float = 60.0, **replaced: Any) -> Path:
+def opens(rows: int, seed: int = 0, days: float = 60.0) -> dict[str, Any]:
+    """Opens for a replay: datasets of one directory are read again and again, each file of the others once or twice."""
+    rng = np.random.default_rng(seed)
+    t_us = START_US + np.sort(rng.uniform(0, days * DAY_S * 1e6, rows)).astype(np.int64)
+    hot = rng.random(rows) < 0.5
+    numbers = np.where(hot, rng.integers(0, 40, rows), rng.integers(0, rows, rows))
+    lfn = [f"/store/{'hot' if is_hot else 'cold'}/A/B/C/f{number}" for is_hot, number in zip(hot, numbers, strict=True)]
+    return {"t_us": t_us, "lfn": lfn, "size": np.where(hot, 3_000_000, 1_000_000) + numbers % 40 * 1000}
+
+
+def write_opens(folder: Path, made: dict[str, Any], config: Config, days: float = 60.0) -> Path:
+    """The training set of these opens, with the features that the core gives them."""
+    core, schema = core_toml(config), core_schema(core_toml(config))
+    t_us, lfn, size = made["t_us"], made["lfn"], made["size"]
+    rows = len(t_us)
+    unknown = np.full(rows, -1, np.int64)
+    features = Core(core).replay(t_us, lfn, np.zeros(rows, np.bool_), unknown, unknown.astype(np.float32))
+    following: dict[str, int] = {}
+    next_us: list[int | None] = [None] * rows
+    for row in range(rows - 1, -1, -1):
+        next_us[row] = following.get(lfn[row])
+        following[lfn[row]] = int(t_us[row])
+    gaps = [None if then is None else (then - int(now)) / 1e6 for then, now in zip(next_us, t_us, strict=True)]
+    replaced = {
+        "lfn": lfn,
+        "t_us": t_us,
+        "size": size,
+        "features": list(features),
+        "next_open_s": gaps,
+        "censored": [gap is None for gap in gaps],
+        "observed_s": (START_US + days * DAY_S * 1e6 - t_us) / 1e6,
+        "weight": size.astype(np.float64),
+        "split": np.array(["train", "validate", "test"])[np.searchsorted([0.7, 0.85], (t_us - START_US) / (days * DAY_S * 1e6))],
+    }
+    return write(folder, rows, days=days, schema=schema, **replaced)
+
+
+def write_trace(path: Path, made: dict[str, Any]) -> Path:
+    """The same opens as a trace."""
+    pq.write_table(pa.table({"t": made["t_us"] / 1e6, "lfn": made["lfn"], "size": made["size"]}), path)
+    return path
+
+
+def write(folder: Path, rows: int = 1000, seed: int = 0, days: float = 60.0, schema: dict[str, Any] | None = None, **replaced: Any) -> Path:
     """Write a training set to ``folder``; ``replaced`` columns are written instead of those drawn."""
     folder.mkdir(parents=True, exist_ok=True)
     content = columns(rows, seed, days) | replaced
@@ -67,7 +113,7 @@ def write(folder: Path, rows: int = 1000, seed: int = 0, days: float = 60.0, **r
     end_us = START_US + int(days * DAY_S * 1e6)
     manifest = {
         "format": 1,
-        "schema": SCHEMA,
+        "schema": schema or SCHEMA,
         "window": {"from_us": START_US, "to_us": end_us},
         "split_at_us": {name: START_US + int(share * days * DAY_S * 1e6) for name, share in (("validate", 0.7), ("test", 0.85))},
         "rows": rows,

@@ -8,9 +8,13 @@ const char* Text(Answer answer) {
 }
 
 const char* Text(Reason reason) {
-  static const char* const texts[kReasons] = {"rule",     "cached",   "model",        "explore",     "budget",        "guard",
-                                              "no_model", "deadline", "breaker_open", "unreachable", "invalid_reply", "error"};
+  static const char* const texts[kReasons] = {"rule", "cached",   "model",    "vote",         "explore",     "budget",        "guard",
+                                              "off",  "no_model", "deadline", "breaker_open", "unreachable", "invalid_reply", "error"};
   return texts[static_cast<size_t>(reason)];
 }
+
+const char* Text(Source source) { return source == Source::kEndpoint ? "endpoint" : "embedded"; }
+
+const char* Text(Role role) { return role == Role::kChampion ? "champion" : "challenger"; }
 
 }  // namespace smartcache

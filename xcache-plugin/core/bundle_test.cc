@@ -37,7 +37,7 @@ TEST_F(BundleTest, ReadsWhatTheContractSays) {
   EXPECT_EQ(bundle.admit, 0.5);
   EXPECT_EQ(bundle.evict, 0.1);
   EXPECT_TRUE(bundle.golden_inputs.empty());
-  const json request = json::parse(bundle.request_head + "1" + bundle.request_tail);
+  const json request = json::parse(bundle.request_head + "\"values\":[1]}");
   EXPECT_EQ(request["keys"].size(), schema_.names.size());
   EXPECT_EQ(request["model"], "reuse_v3");
 }
@@ -99,6 +99,38 @@ TEST_F(BundleTest, GoldenRowsMustFitTheModel) {
   EXPECT_TRUE(Read().golden_inputs.empty());
   std::filesystem::create_symlink("golden.json", folder_ / "golden.json");  // there, but nobody can read it
   EXPECT_THROW(Read(), BundleError);
+}
+
+TEST_F(BundleTest, WeightsMustFitTheBundleOrAllOfItIsRefused) {
+  EXPECT_EQ(ErrorOf(good_), "");
+  EXPECT_EQ(Read().network, nullptr);
+  EXPECT_THROW(ReadBundle(folder_.path().string(), schema_, Weights::kNeeded), BundleError);
+  const size_t features = schema_.names.size();
+  const std::string fits = testing::RandomWeights({features, 8, 3});
+  testing::WriteFile(folder_ / "weights.json", fits);
+  ASSERT_NE(Read().network, nullptr);
+  EXPECT_EQ(Read().network->outputs(), 3u);
+  EXPECT_NE(Read().id, Read().id);
+  for (const std::string& wrong : {testing::RandomWeights({features, 8, 4}), testing::RandomWeights({features + 1, 8, 3}),
+                                   fits.substr(0, fits.size() / 2), std::string("{}"), std::string(), fits + "x"}) {
+    testing::WriteFile(folder_ / "weights.json", wrong);
+    EXPECT_NE(ErrorOf(good_).find("weights.json: "), std::string::npos) << wrong.substr(0, 50);
+    EXPECT_EQ(ReadBundle(folder_.path().string(), schema_, Weights::kIgnored).network, nullptr);
+  }
+}
+
+TEST_F(BundleTest, FilesThatAreTooLargeOrTooDeepAreRefused) {
+  json deep = good_;
+  deep["provenance"] = json::parse(std::string(40, '[') + std::string(40, ']'));
+  EXPECT_NE(ErrorOf(deep).find("32 levels"), std::string::npos);
+  json named = good_;
+  named["name"] = std::string(500000, 'a');
+  EXPECT_LT(ErrorOf(named).size(), 600u);
+  EXPECT_NE(ErrorOf(named), "");
+  EXPECT_EQ(ErrorOf(good_), "");
+  testing::WriteFile(folder_ / "golden.json", "");
+  std::filesystem::resize_file(folder_ / "golden.json", size_t{100} << 20);
+  EXPECT_NE(ErrorOf(good_).find("golden.json: cannot be read (more than"), std::string::npos) << ErrorOf(good_);
 }
 
 }  // namespace

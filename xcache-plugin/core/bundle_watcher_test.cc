@@ -12,10 +12,10 @@ using testing::WaitUntil;
 class FakeModel : public Model {
  public:
   void Predict(const Bundle&, const float*, Prediction*) noexcept override {}
-  Warmth Warm(const Bundle& bundle, std::string* why) override {
+  Warmth Warm(const Bundle& bundle, Finding* finding) override {
     ++asked;
     if (throws) throw 1;  // no std::exception
-    *why = "told so";
+    finding->why = "told so";
     return bundle.name == wrong_name ? Warmth::kWrong : warmth.load();
   }
   std::atomic<Warmth> warmth{Warmth::kReady};
@@ -53,7 +53,7 @@ TEST_F(BundleWatcherTest, FollowsTheLinkForthAndBack) {
   ASSERT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v2"; }));
   Promote("reuse_v1");
   ASSERT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
-  EXPECT_EQ(log_.Count("is in use"), 3u);
+  EXPECT_TRUE(WaitUntil([&] { return log_.Count("is in use") == 3; }));
 }
 
 TEST_F(BundleWatcherTest, ABadBundleIsRefusedOnceAndTheOneBeforeStays) {
@@ -100,7 +100,7 @@ TEST_F(BundleWatcherTest, GoldenRowsThatComeLateOrChangeAreRead) {
   Promote("reuse_v1");
   const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
   ASSERT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
-  EXPECT_EQ(log_.Count("has no golden.json"), 1u);
+  EXPECT_TRUE(WaitUntil([&] { return log_.Count("has no golden.json") == 1; }));
   std::string row = "0.5";
   for (size_t i = 1; i < schema_.names.size(); ++i) row += ",0.5";
   const std::string golden = R"({"inputs":[[)" + row + R"(]],"outputs":[[0.2,0.3,0.5]]})";
@@ -120,6 +120,45 @@ TEST_F(BundleWatcherTest, NothingThatIsThrownEndsTheThread) {
   EXPECT_EQ(watcher.current(), nullptr);
   model_.throws = false;
   EXPECT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
+}
+
+TEST_F(BundleWatcherTest, ACopyGoesIntoUseAtOnceAndTheEndpointIsCheckedUntilItAnswers) {
+  const std::string weights = testing::RandomWeights({schema_.names.size(), 3});
+  Promote("reuse_v1");
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return log_.Has("reuse_v1 is in use"); }));
+  EXPECT_TRUE(log_.Has(", without an embedded copy: it has no weights.json"));
+  model_.warmth = Model::Warmth::kUsable;
+  Install(folder_.path(), "reuse_v2", BundleJson("reuse_v2", schema_.hash), "", weights);
+  ASSERT_TRUE(WaitUntil([&] { return log_.Has("reuse_v2 is in use, though told so; its embedded copy answers"); }));
+  EXPECT_NE(watcher.current()->network, nullptr);
+  const int asked = model_.asked;
+  ASSERT_TRUE(WaitUntil([&] { return model_.asked > asked + 3; }));
+  EXPECT_EQ(log_.Count("told so"), 1u);
+  EXPECT_EQ(log_.Count("is checked:"), 0u);
+  model_.warmth = Model::Warmth::kReady;
+  EXPECT_TRUE(WaitUntil([&] { return log_.Has("model reuse_v2 is checked: its endpoint answers"); }));
+}
+
+TEST_F(BundleWatcherTest, DamagedWeightsAreRefusedAndTheModelBeforeStays) {
+  const std::string weights = testing::RandomWeights({schema_.names.size(), 3});
+  Install(folder_.path(), "reuse_v1", BundleJson("reuse_v1", schema_.hash), "", weights);
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v1"; }));
+  Install(folder_.path(), "reuse_v2", BundleJson("reuse_v2", schema_.hash), "", weights.substr(0, weights.size() / 2));
+  ASSERT_TRUE(WaitUntil([&] { return log_.Has("reuse_v2/weights.json"); }));
+  EXPECT_EQ(Name(watcher), "reuse_v1");
+  EXPECT_NE(watcher.current()->network, nullptr);
+  testing::WriteFile(folder_.path() / "reuse_v2" / "weights.json", weights);
+  EXPECT_TRUE(WaitUntil([&] { return Name(watcher) == "reuse_v2"; }));
+}
+
+TEST_F(BundleWatcherTest, WhereTheCopyAloneAnswersABundleNeedsOne) {
+  config_.use = ModelUse::kEmbedded;
+  Promote("reuse_v1");
+  const BundleWatcher watcher(config_, schema_, &model_, log_.sink());
+  ASSERT_TRUE(WaitUntil([&] { return log_.Has("weights.json: must be there"); }));
+  EXPECT_EQ(watcher.current(), nullptr);
 }
 
 TEST_F(BundleWatcherTest, TheFirstGoesIntoUseUnaskedTheNextOnlyOnceItAnswers) {

@@ -1,15 +1,25 @@
 #include "smartcache/config.hh"
 
+// toml++ 3.3 asserts, and lets clang assume, what a malformed text breaks: that a table's name begins as a name does. It checks the same
+// thing afterwards, so the assertion can go; with it, "[~]" would end the server.
+#undef NDEBUG
+#define TOML_ASSERT(expr) static_assert(true)
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
+#include <arpa/inet.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <sstream>
+
+#include "smartcache/pattern.hh"
+#include "smartcache/trace.hh"
 
 namespace smartcache {
 namespace {
@@ -100,6 +110,8 @@ class Reader {
 
   const toml::node& Node(const char* section, const char* field) const { return *merged_[section].as_table()->get(field); }
 
+  std::string Shown(const char* section, const char* field) const { return Show(Node(section, field)); }
+
   std::string String(const char* section, const char* field) const { return **Node(section, field).as_string(); }
 
   bool Bool(const char* section, const char* field) const { return **Node(section, field).as_boolean(); }
@@ -132,14 +144,45 @@ class Reader {
     return path;
   }
 
-  std::vector<std::string> Prefixes(const char* section, const char* field) const {
-    std::vector<std::string> prefixes;
+  std::vector<std::string> Patterns(const char* section, const char* field) const {
+    static const char* const kFix = "write it as \"/store/user/\" (all that begins so) or as \"/store/*/GEN-SIM/*\"";
+    std::vector<std::string> patterns;
     for (const toml::node& each : *Node(section, field).as_array()) {
-      if (!each.is_string() || (**each.as_string()).empty() || (**each.as_string())[0] != '/')
-        Refuse(section, field, "an array of LFN prefixes that begin with /", Show(each), "write it as \"/store/...\"");
-      prefixes.emplace_back(**each.as_string());
+      if (!each.is_string()) Refuse(section, field, "an array of LFN prefixes and patterns", Show(each), kFix);
+      try {
+        const Pattern checked(**each.as_string());
+      } catch (const std::invalid_argument& error) {
+        Refuse(section, field, error.what(), Show(each), kFix);
+      }
+      patterns.emplace_back(**each.as_string());
     }
-    return prefixes;
+    return patterns;
+  }
+
+  std::vector<PressurePoint> Pressure(const char* section, const char* field) const {
+    const toml::node& node = Node(section, field);
+    std::vector<PressurePoint> points;
+    for (const toml::node& each : *node.as_array()) {
+      const toml::array* pair = each.as_array();
+      const bool two = pair && pair->size() == 2;
+      const double fill = two ? (*pair)[0].value_or(std::nan("")) : std::nan("");
+      const double factor = two ? (*pair)[1].value_or(std::nan("")) : std::nan("");
+      const double before = points.empty() ? -1.0 : points.back().fill;
+      if (!(fill >= 0 && fill <= 1 && fill > before && factor > 0 && std::isfinite(factor)))
+        Refuse(section, field, "pairs of a fill from 0 to 1, which rises, and a positive factor", Show(node),
+               "write it as [[0.9, 1.0], [0.98, 2.0]], or [] for none");
+      points.push_back({fill, factor});
+    }
+    return points;
+  }
+
+  unsigned Concerns(const char* section, const char* field) const {
+    const std::string text = String(section, field);
+    const auto concerns = ParseConcerns(text);
+    if (!concerns)
+      Refuse(section, field, "off, all, or some of decisions, model, evictor", '"' + text + '"',
+             "write level = \"off\", or \"decisions evictor\"");
+    return *concerns;
   }
 
   std::vector<DatasetRule> Rules(const char* section, const char* field) const {
@@ -204,7 +247,34 @@ void Overlay(const toml::table& user, toml::table& merged, const std::string& so
   }
 }
 
+constexpr uintmax_t kLargestFile = 1 << 20;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+EvictorConfig ReadEvictor(const Reader& read) {
+  EvictorConfig config;
+  config.enabled = read.Bool("evictor", "enabled");
+  config.dry_run = read.Bool("evictor", "dry_run");
+  const std::string through = read.String("evictor", "through");
+  if (through != "auto" && through != "process" && through != "client")
+    read.Refuse("evictor", "through", "\"auto\", \"process\" or \"client\"", '"' + through + '"',
+                "choose \"auto\": the first of the two others that this server has");
+  config.through = through == "auto" ? EvictThrough::kAuto : through == "process" ? EvictThrough::kProcess : EvictThrough::kClient;
+  config.high = read.Number("evictor", "high", 0, 1, true);
+  config.low = read.Number("evictor", "low", 0, 1, true);
+  if (config.low >= config.high)
+    read.Refuse("evictor", "low", "less than high", read.Shown("evictor", "low") + " where high is " + read.Shown("evictor", "high"),
+                "choose a lower one, or a higher `high`");
+  const std::string benefit = read.String("evictor", "benefit");
+  if (benefit != "open" && benefit != "byte")
+    read.Refuse("evictor", "benefit", "\"open\" or \"byte\"", '"' + benefit + '"',
+                "write benefit = \"byte\" to save bytes over the WAN first");
+  config.benefit_per_open = benefit == "open";
+  config.capacity_bytes = read.Integer("evictor", "capacity_bytes", 0, INT64_C(1) << 60);
+  config.scan_s = read.Number("evictor", "scan_s", 0, kNoLimit, false);
+  config.files_per_minute = static_cast<int>(read.Integer("evictor", "files_per_minute", 1, 1000000000));
+  config.answers_per_minute = static_cast<int>(read.Integer("evictor", "answers_per_minute", 1, 1000000000));
+  return config;
+}
 
 }  // namespace
 
@@ -225,10 +295,18 @@ Config ParseConfig(std::string_view text, const std::string& source) {
   config.dataset.levels = static_cast<int>(read.Integer("dataset", "levels", 1, 64));
   config.dataset.rules = read.Rules("dataset", "rules");
   config.history.memory_bytes = read.Integer("history", "memory_bytes", 65536, INT64_C(1) << 40);
+  config.history.file = read.Path("history", "file");
+  config.history.save_s = read.Number("history", "save_s", 0, kNoLimit, false);
+  config.history.scan = read.Bool("history", "scan");
   config.features.half_lives_s = read.HalfLives("features", "half_lives_s");
   config.features.token_buckets = static_cast<int>(read.Integer("features", "token_buckets", 0, 64));
 
   config.model.bundle_dir = read.Path("model", "bundle_dir");
+  const std::string use = read.String("model", "use");
+  if (use != "endpoint+embedded" && use != "endpoint" && use != "embedded")
+    read.Refuse("model", "use", "\"endpoint+embedded\", \"endpoint\" or \"embedded\"", '"' + use + '"',
+                "leave the line out to ask the endpoint and, where it does not answer, the plugin's own copy of the model");
+  config.model.use = use == "endpoint" ? ModelUse::kEndpoint : use == "embedded" ? ModelUse::kEmbedded : ModelUse::kEndpointThenEmbedded;
   config.model.endpoint_url = read.String("model", "endpoint_url");
   const std::string& url = config.model.endpoint_url;
   if (!url.empty() && !IsEndpointUrl(url))
@@ -242,31 +320,61 @@ Config ParseConfig(std::string_view text, const std::string& source) {
   config.model.token_file = read.Path("model", "token_file");
   config.model.ca_file = read.Path("model", "ca_file");
 
+  config.challenger.canary_share = read.Number("challenger", "canary_share", 0, 1, true);
+  config.challenger.shadow = read.Bool("challenger", "shadow");
+
+  config.policy.off_file = read.Path("policy", "off_file");
   const std::string fallback = read.String("policy", "fallback");
   if (fallback != "admit" && fallback != "bypass")
     read.Refuse("policy", "fallback", "\"admit\" or \"bypass\"", '"' + fallback + '"',
                 "write fallback = \"admit\" to leave XCache as it is without us");
   config.policy.fallback_admit = fallback == "admit";
-  config.policy.always_admit = read.Prefixes("policy", "always_admit");
-  config.policy.never_admit = read.Prefixes("policy", "never_admit");
+  config.policy.always_admit = read.Patterns("policy", "always_admit");
+  config.policy.never_admit = read.Patterns("policy", "never_admit");
+  config.policy.pressure = read.Pressure("policy", "pressure");
   config.policy.explore = read.Number("policy", "explore", 0, 1, true);
-  config.policy.evict = read.Bool("policy", "evict");
+  config.evictor = ReadEvictor(read);
+
+  config.budget.write_bytes_per_s = read.Integer("budget", "write_bytes_per_s", 0, INT64_C(1) << 50);
+  config.budget.burst_s = read.Number("budget", "burst_s", 0, 86400, false);
+  config.budget.objects = read.Integer("budget", "objects", 0, INT64_MAX);
+  config.budget.unknown_size_bytes = read.Integer("budget", "unknown_size_bytes", 1, INT64_C(1) << 50);
+
+  config.portfolio.enabled = read.Bool("portfolio", "enabled");
+  config.portfolio.memory_bytes = read.Integer("portfolio", "memory_bytes", 1 << 20, INT64_C(1) << 40);
+  config.portfolio.file = read.Path("portfolio", "file");
 
   config.decision_log.host = read.String("decision_log", "host");
   config.decision_log.port = static_cast<int>(read.Integer("decision_log", "port", 0, 65535));
   config.decision_log.features = read.Bool("decision_log", "features");
   config.plugin_metrics.textfile = read.Path("plugin_metrics", "textfile");
   config.plugin_metrics.interval_s = read.Number("plugin_metrics", "interval_s", 0, kNoLimit, false);
+  config.plugin_metrics.bind = read.String("plugin_metrics", "bind");
+  in_addr ipv4;
+  in6_addr ipv6;
+  if (::inet_pton(AF_INET, config.plugin_metrics.bind.c_str(), &ipv4) != 1 &&
+      ::inet_pton(AF_INET6, config.plugin_metrics.bind.c_str(), &ipv6) != 1)
+    read.Refuse("plugin_metrics", "bind", "an IP address", '"' + config.plugin_metrics.bind + '"', "write it as \"127.0.0.1\"");
+  config.plugin_metrics.port = static_cast<int>(read.Integer("plugin_metrics", "port", 0, 65535));
+  config.trace.concerns = read.Concerns("trace", "level");
+  config.side_table.file = read.Path("side_table", "file");
+  config.side_table.poll_s = read.Number("side_table", "poll_s", 0, kNoLimit, false);
   return config;
 }
 
 Config LoadConfig(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  // A pipe would hold up the server's start until somebody writes, a device never end.
+  std::error_code error;
+  const bool plain = std::filesystem::is_regular_file(path, error);
+  std::ifstream file;
+  if (plain && std::filesystem::file_size(path, error) <= kLargestFile) file.open(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    if (file && file.peek() == std::ifstream::traits_type::eof() && !file.bad()) return ParseConfig("", path);  // an empty file
-    throw ConfigError(path + ": cannot be read; name an existing file that the server's user may read on the pfc.decisionlib line");
-  }
+  if (!file.is_open())
+    throw ConfigError(
+        path + ": cannot be read; name an existing file of at most 1 MiB, that the server's user may read, on the pfc.decisionlib line");
+  // Copying an empty file fails, and is none.
+  if (!(text << file.rdbuf()) && (file.bad() || std::filesystem::file_size(path, error) != 0))
+    throw ConfigError(path + ": cannot be read to its end; is its disk well?");
   return ParseConfig(text.str(), path);
 }
 

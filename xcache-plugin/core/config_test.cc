@@ -1,5 +1,7 @@
 #include "smartcache/config.hh"
 
+#include <sys/stat.h>
+
 #include "testing/fixtures.hh"
 
 namespace smartcache {
@@ -64,10 +66,13 @@ INSTANTIATE_TEST_SUITE_P(All, BadConfig,
                                            Bad{"model = 3", {"[model]", "must be a table", "3"}},
                                            Bad{"[model]\nendpoint = \"x\"", {"[model]", "unknown key \"endpoint\""}},
                                            Bad{"[spark]\nmastr = \"x\"", {"[spark]", "did you mean \"master\"?"}},
+                                           Bad{"[model]\nuse = \"tfaas\"", {"[model] use", "\"endpoint+embedded\", \"endpoint\"", "tfaas"}},
                                            Bad{"[model]\ndeadline_ms = \"5\"", {"deadline_ms", "a number", "5"}},
                                            Bad{"[model]\nconnections = 2.5", {"connections", "an integer", "2.5"}},
                                            Bad{"[model]\ndeadline_ms = 0", {"deadline_ms", "more than 0 and at most 1000", "is 0"}},
                                            Bad{"[model]\ndeadline_ms = nan", {"deadline_ms", "more than 0"}},
+                                           Bad{"[evictor]\nlow = 1", {"low", "less than high", "is 1 where high is 0.9"}},
+                                           Bad{"[evictor]\nbenefit = \"files\"", {"benefit", "\"open\" or \"byte\"", "files"}},
                                            Bad{"[model]\nbundle_dir = \"models\"", {"bundle_dir", "absolute path", "models"}},
                                            Bad{"[model]\nendpoint_url = \"ftp://x\"", {"endpoint_url", "http://", "ftp://x"}},
                                            Bad{"[model]\nendpoint_url = \"http://\"", {"endpoint_url", "a host"}},
@@ -82,14 +87,23 @@ INSTANTIATE_TEST_SUITE_P(All, BadConfig,
                                            Bad{"[plugin_metrics]\ntextfile = \"a.prom\"", {"[plugin_metrics] textfile", "absolute path"}},
                                            Bad{"[policy]\nexplore = -0.1", {"explore", "at least 0 and at most 1", "-0.1"}},
                                            Bad{"[policy]\nfallback = \"store\"", {"fallback", "\"admit\" or \"bypass\"", "store"}},
-                                           Bad{"[policy]\nnever_admit = [\"store\"]", {"never_admit", "begin with /", "store"}},
+                                           Bad{"[policy]\nnever_admit = [\"store\"]", {"never_admit", "begins with / or *", "store"}},
+                                           Bad{"[policy]\nalways_admit = [\"/store/[a\"]",
+                                               {"always_admit", "whose [ has its ]", "/store/[a"}},
+                                           Bad{"[policy]\npressure = [[0.9, 1.0], [0.9, 2.0]]", {"pressure", "which rises"}},
+                                           Bad{"[policy]\npressure = [[0.9, 0.0]]", {"pressure", "positive factor"}},
+                                           Bad{"[policy]\npressure = [0.9, 1.0]", {"pressure", "pairs"}},
+                                           Bad{"[budget]\nobjects = -1", {"[budget] objects", "at least 0", "-1"}},
+                                           Bad{"[budget]\nburst_s = 0", {"[budget] burst_s", "more than 0"}},
+                                           Bad{"[plugin_metrics]\nbind = \"localhost\"", {"bind", "an IP address", "localhost"}},
+                                           Bad{"[trace]\nlevel = \"loud\"", {"[trace] level", "decisions", "loud"}},
                                            Bad{"[history]\nmemory_bytes = 10", {"memory_bytes", "at least 65536", "10"}},
                                            Bad{"[features]\nhalf_lives_s = []", {"half_lives_s", "1 to 8"}},
                                            Bad{"[features]\nhalf_lives_s = [3600.0, 3600.0]", {"half_lives_s", "rise"}},
                                            Bad{"[features]\ntoken_buckets = 65", {"token_buckets", "at most 64", "65"}},
                                            Bad{"[dataset]\nrules = [{ prefix = \"/a\", level = 4 }]", {"rules", "prefix", "levels"}},
                                            Bad{"[decision_log]\nport = 70000", {"port", "at most 65535", "70000"}},
-                                           Bad{"[policy\n", {"not TOML", "line 1"}}));
+                                           Bad{"[~policy]\n", {"not TOML", "line 1"}}, Bad{"[policy\n", {"not TOML", "line 1"}}));
 
 TEST(Config, FileThatCannotBeRead) {
   try {
@@ -98,6 +112,14 @@ TEST(Config, FileThatCannotBeRead) {
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("/nonexistent/smartcache.toml: cannot be read"), std::string::npos);
   }
+}
+
+TEST(Config, WhatIsNoFileOfReasonableSizeIsNotRead) {
+  const testing::TempFolder folder;
+  testing::WriteFile(folder / "large.toml", std::string((1 << 20) + 1, '\n'));
+  ASSERT_EQ(::mkfifo((folder / "pipe.toml").c_str(), 0600), 0);
+  for (const std::string& path : {folder / "large.toml", folder / "pipe.toml", folder / "", std::string("/dev/zero")})
+    EXPECT_THROW(LoadConfig(path), ConfigError) << path;
 }
 
 TEST(Config, EmptyFileIsTheReference) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
+#include <initializer_list>
 
 namespace smartcache {
 namespace {
@@ -68,10 +69,18 @@ std::string Counters::Text(const Gauges& gauges) const {
   page.Sample("", Number(static_cast<double>(latency_ns_) * 1e-9), "_sum");
   page.Sample("", below, "_count");
 
-  page.Family("smartcache_model_requests_total", "counter", "Times the model was asked, by result: answered, or why not.");
-  for (const Reason reason :
-       {Reason::kModel, Reason::kDeadline, Reason::kBreakerOpen, Reason::kUnreachable, Reason::kInvalidReply, Reason::kError})
-    page.Sample(Label("result", reason == Reason::kModel ? "answered" : smartcache::Text(reason)), asked(reason));
+  page.Family("smartcache_model_requests_total", "counter", "Times a source of a model was asked, by result: answered, or why not.");
+  const auto requests = [&](Role role, Source source, std::initializer_list<Reason> results) {
+    for (const Reason result : results)
+      page.Sample(Label("role", smartcache::Text(role)) + "," + Label("source", smartcache::Text(source)) + "," +
+                      Label("result", result == Reason::kModel ? "answered" : smartcache::Text(result)),
+                  asked(role, source, result));
+  };
+  for (const Role role : {Role::kChampion, Role::kChallenger}) {
+    requests(role, Source::kEndpoint,
+             {Reason::kModel, Reason::kDeadline, Reason::kBreakerOpen, Reason::kUnreachable, Reason::kInvalidReply, Reason::kError});
+    requests(role, Source::kEmbedded, {Reason::kModel, Reason::kInvalidReply});
+  }
   page.Family("smartcache_decision_log_datagrams_total", "counter", "Datagrams of the decision log, by result.");
   page.Sample(Label("result", "sent"), log_sent_);
   page.Sample(Label("result", "dropped"), log_dropped_);
@@ -79,14 +88,74 @@ std::string Counters::Text(const Gauges& gauges) const {
   static const char* const results[kEvictionResults] = {"done", "absent", "busy", "gave_up", "dropped", "cancelled", "limited"};
   for (size_t i = 0; i < kEvictionResults; ++i) page.Sample(Label("result", results[i]), evictions_[i]);
 
+  page.Family("smartcache_evictor_runs_total", "counter", "Times that the cache was found over its high mark, by what became of it.");
+  static const char* const runs[kRunResults] = {"reached", "short", "dry_run", "no_model", "others", "failed"};
+  for (size_t i = 0; i < kRunResults; ++i) page.Sample(Label("result", runs[i]), runs_[i]);
+  page.Family("smartcache_evictor_files_total", "counter", "Files chosen in those runs, by what became of them.");
+  static const char* const chosen[kFileResults] = {"removed", "busy", "absent", "opened_again", "failed"};
+  for (size_t i = 0; i < kFileResults; ++i) page.Sample(Label("result", chosen[i]), run_files_[i]);
+  page.Family("smartcache_evictor_removed_bytes_total", "counter", "Bytes on disk of the files removed in those runs.");
+  page.Sample("", removed_bytes_);
+  page.Family("smartcache_cache_used_bytes", "gauge", "Bytes in use, as the evictor measures them; no sample as long as it does not know.");
+  if (cache_used_ >= 0) page.Sample("", static_cast<uint64_t>(cache_used_));
+  page.Family("smartcache_cache_size_bytes", "gauge", "Of so many.");
+  if (cache_total_ >= 0) page.Sample("", static_cast<uint64_t>(cache_total_));
+  page.Family("smartcache_scanned_files_total", "counter", "Files on disk that the scan for an empty history has looked at.");
+  page.Sample("", scanned_);
+
+  page.Family("smartcache_decisions_waiting", "gauge", "Opens of files on disk that have gone on and are still being decided.");
+  page.Sample("", gauges.waiting);
   page.Family("smartcache_history_files", "gauge", "Files remembered.");
   page.Sample("", gauges.files);
   page.Family("smartcache_history_datasets", "gauge", "Datasets remembered.");
   page.Sample("", gauges.datasets);
   page.Family("smartcache_history_bytes", "gauge", "Memory in use by the history.");
   page.Sample("", gauges.history_bytes);
+  page.Family("smartcache_budget_charged_bytes_total", "counter", "Bytes that files cost which were admitted, where a budget is set.");
+  page.Sample("", gauges.budget.charged_bytes);
+  page.Family("smartcache_budget_level_bytes", "gauge",
+              "What may be stored at once under write_bytes_per_s; below 0 while a debt is paid.");
+  page.Sample("", Number(gauges.budget.level_bytes));
+  page.Family("smartcache_objects", "gauge", "Files on disk; no sample as long as nobody has counted them.");
+  if (gauges.budget.objects >= 0) page.Sample("", static_cast<uint64_t>(gauges.budget.objects));
+  page.Family("smartcache_history_saves_total", "counter", "Times that the history was written to its file, by result.");
+  page.Sample(Label("result", "done"), history_saves(true));
+  page.Sample(Label("result", "failed"), history_saves(false));
+  page.Family("smartcache_history_saved_timestamp_seconds", "gauge",
+              "When the file of the history was written; no sample where there is none.");
+  if (history_saved_s_ != 0) page.Sample("", static_cast<uint64_t>(history_saved_s_));
+  page.Family("smartcache_side_table_loads_total", "counter", "Times that another side table was found, by what became of it.");
+  page.Sample(Label("result", "done"), side_table_loads(true));
+  page.Sample(Label("result", "failed"), side_table_loads(false));
+  page.Family("smartcache_side_table_timestamp_seconds", "gauge",
+              "Up to when the side table in use has opens; no sample where there is none.");
+  if (gauges.side_table_until_us >= 0) page.Sample("", static_cast<uint64_t>(gauges.side_table_until_us / 1000000));
+  page.Family("smartcache_side_table_datasets", "gauge", "Datasets in it.");
+  page.Sample("", gauges.side_table_datasets);
   page.Family("smartcache_model_info", "gauge", "1 for the model in use; no sample where there is none.");
   if (!gauges.model.empty()) page.Sample(Label("model", gauges.model), uint64_t{1});
+  page.Family("smartcache_challenger_info", "gauge", "1 for the challenger that is tried beside it; no sample where there is none.");
+  if (!gauges.challenger.empty()) page.Sample(Label("model", gauges.challenger), uint64_t{1});
+  if (!gauges.portfolio) return page.Take();
+
+  const FilePortfolio::State& portfolio = *gauges.portfolio;
+  page.Family("smartcache_portfolio_ready", "gauge",
+              "1: the portfolio votes; 0: the size of the cache is not known yet, or it is being made anew.");
+  page.Sample("", uint64_t{portfolio.ready});
+  page.Family("smartcache_portfolio_guarded", "gauge", "1: it has lost more than it may against LRU, which decides.");
+  page.Sample("", uint64_t{portfolio.guarded});
+  page.Family("smartcache_portfolio_weight", "gauge", "How much each of its caches has to say, of 1.");
+  for (const auto& [name, weight] : portfolio.weights) page.Sample(Label("cache", name), Number(weight));
+  page.Family("smartcache_portfolio_files", "gauge", "Files that it knows.");
+  page.Sample("", portfolio.files);
+  page.Family("smartcache_portfolio_room_bytes", "gauge", "The capacity that its caches have.");
+  page.Sample("", portfolio.capacity_bytes);
+  page.Family("smartcache_portfolio_forgotten_files_total", "counter", "Files that it has forgotten for want of memory.");
+  page.Sample("", portfolio.forgotten);
+  page.Family("smartcache_portfolio_unsaid_opens_total", "counter", "Opens of which it had nothing to say, as it was not ready or busy.");
+  page.Sample("", portfolio.unsaid);
+  page.Family("smartcache_portfolio_lost_opens_total", "counter", "Opens of these that it was not told of later either.");
+  page.Sample("", portfolio.lost);
   return page.Take();
 }
 

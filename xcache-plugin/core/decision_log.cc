@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -17,6 +18,7 @@ namespace smartcache {
 namespace {
 
 constexpr size_t kMaxDatagram = 60000;
+constexpr double kResolveAgainS = 1;
 
 template <typename T>
 void AppendInteger(std::string* out, T value) {
@@ -31,32 +33,6 @@ void AppendNumber(std::string* out, T value) {
   out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
 }
 
-void AppendString(std::string* out, std::string_view text) {
-  static const char hex[] = "0123456789abcdef";
-  *out += '"';
-  for (size_t at = 0; at < text.size();) {
-    const char c = text[at];
-    const size_t length = Utf8Length(text, at);
-    if (length == 0) {
-      *out += "\xEF\xBF\xBD";
-      ++at;
-    } else if (c == '"' || c == '\\') {
-      *out += '\\';
-      *out += c;
-      ++at;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      *out += "\\u00";
-      *out += hex[(c >> 4) & 15];
-      *out += hex[c & 15];
-      ++at;
-    } else {
-      out->append(text, at, length);
-      at += length;
-    }
-  }
-  *out += '"';
-}
-
 bool IsLiteral(const std::string& host) {
   in6_addr scratch;
   return ::inet_pton(AF_INET, host.c_str(), &scratch) == 1 || ::inet_pton(AF_INET6, host.c_str(), &scratch) == 1;
@@ -68,7 +44,7 @@ std::string AddressOf(const addrinfo& found) { return {reinterpret_cast<const ch
 
 void WriteRecord(const DecisionRecord& record, std::string* out) {
   *out += R"({"v":1,"cache":)";
-  AppendString(out, record.cache);
+  AppendQuoted(record.cache, out);
   *out += R"(,"boot_us":)";
   AppendInteger(out, record.boot_us);
   *out += R"(,"seq":)";
@@ -76,26 +52,52 @@ void WriteRecord(const DecisionRecord& record, std::string* out) {
   *out += R"(,"t_us":)";
   AppendInteger(out, record.t_us);
   *out += R"(,"lfn":)";
-  AppendString(out, record.lfn);
+  AppendQuoted(record.lfn, out);
   *out += R"(,"answer":")";
   *out += Text(record.answer);
   *out += R"(","reason":")";
   *out += Text(record.reason);
   *out += R"(","score":)";
-  if (record.has_score)
+  if (record.has_score) {
     AppendNumber(out, record.score);
-  else
-    *out += "null";
+    *out += R"(,"threshold":)";
+    AppendNumber(out, record.threshold);
+  } else {
+    *out += R"(null,"threshold":null)";
+  }
   *out += R"(,"probability":)";
   AppendNumber(out, record.probability);
   *out += R"(,"model":)";
-  AppendString(out, record.model);
+  AppendQuoted(record.model, out);
   *out += R"(,"latency_us":)";
   AppendInteger(out, record.latency_us);
   *out += record.on_disk ? R"(,"on_disk":true,"size":)" : R"(,"on_disk":false,"size":)";
   AppendInteger(out, record.size);
   *out += R"(,"fill":)";
   AppendNumber(out, record.fill);
+  *out += R"(,"read_share":)";
+  AppendNumber(out, record.read_share);
+  *out += R"(,"history_boot_us":)";
+  if (record.has_history) {
+    AppendInteger(out, record.history_boot_us);
+    *out += R"(,"history_seq":)";
+    AppendInteger(out, record.history_seq);
+  } else {
+    *out += R"(null,"history_seq":null)";
+  }
+  *out += record.history_scanned ? R"(,"history_scanned":true)" : R"(,"history_scanned":false)";
+  if (record.side_table != 0) {
+    *out += R"(,"side_table":)";
+    AppendInteger(out, record.side_table);
+  }
+  if (!record.challenger_model.empty()) {
+    *out += R"(,"challenger_model":)";
+    AppendQuoted(record.challenger_model, out);
+    *out += R"(,"challenger_answer":")";
+    *out += Text(record.challenger_answer);
+    *out += R"(","challenger_score":)";
+    AppendNumber(out, record.challenger_score);
+  }
   if (record.features) {
     *out += R"(,"features":[)";
     for (size_t i = 0; i < record.feature_count; ++i) {
@@ -110,15 +112,18 @@ void WriteRecord(const DecisionRecord& record, std::string* out) {
 DecisionLog::DecisionLog(const DecisionLogConfig& config, Counters* counters, Log log, double resolve_every_s)
     : config_(config), counters_(counters), log_(std::move(log)) {
   if (config.port == 0) return;
-  Connect();
-  if (socket_ < 0 || !IsLiteral(config.host))
-    thread_ = std::make_unique<Periodic>(resolve_every_s, [this] {
-      try {
-        Connect();
-      } catch (...) {
-        // No memory: the next run tries again.
-      }
-    });
+  if (IsLiteral(config.host)) Connect();
+  if (socket_ >= 0) return;
+  resolve_every_ = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(resolve_every_s));
+  thread_ = std::make_unique<Periodic>(std::min(resolve_every_s, kResolveAgainS), [this] {
+    try {
+      if (socket_ >= 0 && Clock::now() < resolve_at_) return;
+      Connect();
+      resolve_at_ = Clock::now() + resolve_every_;
+    } catch (...) {
+      // No memory: the next run tries again.
+    }
+  });
 }
 
 DecisionLog::~DecisionLog() {
@@ -174,12 +179,17 @@ void DecisionLog::Send(const DecisionRecord& record) {
   datagram.clear();
   WriteRecord(record, &datagram);
   ssize_t sent = -1;
+  bool lost_before = false;
   if (datagram.size() <= kMaxDatagram) {
     sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
-    // "Refused" reports the datagram before this one; this one has not been tried yet.
-    if (sent < 0 && errno == ECONNREFUSED) sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+    // "Refused" reports the datagram before this one: nobody listened. It was counted as sent, so this one, which is sent only now, is
+    // counted as lost for it.
+    if (sent < 0 && errno == ECONNREFUSED) {
+      lost_before = true;
+      sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
+    }
   }
-  if (sent == static_cast<ssize_t>(datagram.size()))
+  if (sent == static_cast<ssize_t>(datagram.size()) && !lost_before)
     counters_->LogSent();
   else
     counters_->LogDropped();

@@ -26,11 +26,13 @@ DecisionRecord Record(std::string_view lfn) {
   record.reason = Reason::kExplore;
   record.has_score = true;
   record.score = 0.125;
+  record.threshold = 0.25;
   record.probability = 0.005;
   record.model = "reuse_v3";
   record.latency_us = 42;
   record.size = -1;
   record.fill = 0.1f;
+  record.read_share = 0.25f;
   return record;
 }
 
@@ -50,12 +52,17 @@ TEST(DecisionLog, RecordIsTheContracts) {
                          {"answer", "bypass"},
                          {"reason", "explore"},
                          {"score", 0.125},
+                         {"threshold", 0.25},
                          {"probability", 0.005},
                          {"model", "reuse_v3"},
                          {"latency_us", 42},
                          {"on_disk", false},
                          {"size", -1},
-                         {"fill", 0.100000001}};
+                         {"fill", 0.100000001},
+                         {"read_share", 0.25},
+                         {"history_scanned", false},
+                         {"history_boot_us", nullptr},
+                         {"history_seq", nullptr}};
   EXPECT_EQ(Written(Record("/a/b")), expected);
 }
 
@@ -63,6 +70,7 @@ TEST(DecisionLog, NoScoreIsNull) {
   DecisionRecord record = Record("/a");
   record.has_score = false;
   EXPECT_TRUE(Written(record)["score"].is_null());
+  EXPECT_TRUE(Written(record)["threshold"].is_null());
 }
 
 TEST(DecisionLog, AnyLfnIsValidJson) {
@@ -126,6 +134,24 @@ TEST_F(LogSocketTest, OneDatagramAnAnswer) {
   EXPECT_EQ(counters_.log_sent(), 1u);
 }
 
+// The longest LFN that XRootD takes, where each byte needs six, with features of the widest kind.
+TEST_F(LogSocketTest, AnLfnOf4KilobytesThatIsAllEscapesIsSent) {
+  DecisionLog log({"127.0.0.1", port_, true}, &counters_);
+  const std::string lfn = "/" + std::string(4095, '\x01');
+  const std::vector<float> features(112, -1.23456789e-38f);
+  DecisionRecord record = Record(lfn);
+  record.features = features.data();
+  record.feature_count = features.size();
+  log.Send(record);
+  std::vector<char> buffer(65536);
+  const ssize_t got = ::recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  ASSERT_GT(got, 0);
+  const json sent = json::parse(std::string(buffer.data(), static_cast<size_t>(got)));
+  EXPECT_EQ(sent["lfn"], lfn);
+  EXPECT_EQ(sent["features"].size(), features.size());
+  EXPECT_EQ(counters_.log_sent(), 1u);
+}
+
 TEST_F(LogSocketTest, WhatIsTooLargeIsDroppedAndCounted) {
   DecisionLog log({"127.0.0.1", port_, false}, &counters_);
   log.Send(Record(std::string(70000, 'x')));
@@ -137,6 +163,7 @@ TEST_F(LogSocketTest, NobodyListeningIsCountedAndNeverBlocks) {
   DecisionLog log({"127.0.0.1", port_, false}, &counters_);
   for (int i = 0; i < 100; ++i) log.Send(Record("/a"));
   EXPECT_EQ(counters_.log_sent() + counters_.log_dropped(), 100u);
+  EXPECT_EQ(counters_.log_dropped(), 99u);  // that nobody got the last one is not known yet
 }
 
 TEST_F(LogSocketTest, PortZeroIsNoLog) {
@@ -156,12 +183,27 @@ TEST_F(LogSocketTest, AHostWithoutAddressIsSaidOnceAndItsDatagramsAreDropped) {
   EXPECT_TRUE(lines.Has("nowhere.invalid"));
 }
 
+TEST_F(LogSocketTest, NobodyWaitsForTheResolver) {
+  testing::lookup_ms = 500;
+  const int looked_up = testing::lookups;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    DecisionLog log({"slow.invalid", port_, false}, &counters_);
+    log.Send(Record("/a"));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(400));
+    ASSERT_TRUE(testing::WaitUntil([&] { return testing::lookups > looked_up; }));
+  }
+  testing::lookup_ms = 0;
+  EXPECT_EQ(counters_.log_dropped(), 1u);
+}
+
 // The name of a collector that starts after the cache does, or moves, as in Kubernetes.
 TEST_F(LogSocketTest, AHostThatGetsItsAddressLateOrAnotherOneIsFollowed) {
   testing::LogLines lines;
   DecisionLog log({"collector.invalid", port_, false}, &counters_, lines.sink(), 0.005);
   log.Send(Record("/a"));
   EXPECT_EQ(counters_.log_sent(), 0u);
+  ASSERT_TRUE(testing::WaitUntil([&] { return lines.Has("[decision_log]"); }));
   testing::SetHost("collector.invalid", "127.0.0.1");
   ASSERT_TRUE(testing::WaitUntil([&] {
     log.Send(Record("/a"));
@@ -169,7 +211,7 @@ TEST_F(LogSocketTest, AHostThatGetsItsAddressLateOrAnotherOneIsFollowed) {
   }));
   char buffer[2048];
   EXPECT_GT(::recv(socket_, buffer, sizeof buffer, 0), 0);
-  EXPECT_EQ(lines.Count("[decision_log]"), 2u);  // away, there
+  EXPECT_TRUE(testing::WaitUntil([&] { return lines.Count("[decision_log]") == 2; }));  // away, there
 
   const int moved = Bound("127.0.0.9", port_);
   const uint64_t dropped = counters_.log_dropped();

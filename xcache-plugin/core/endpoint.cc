@@ -13,12 +13,14 @@
 #include <fstream>
 #include <set>
 
+#include "smartcache/distribution.hh"
+
 namespace smartcache {
 namespace {
 
-constexpr size_t kMaxReply = 65536;
+constexpr size_t kMaxReply = 8192;  // for a row: 64 numbers need 2 kB
+constexpr size_t kMaxRows = 64;     // at once
 constexpr auto kWarmDeadline = std::chrono::seconds(2);
-constexpr double kSumTolerance = 1e-3;
 constexpr double kGoldenTolerance = 1e-3;
 constexpr double kMaintenanceS = 0.1;
 constexpr int kProbes = 3;
@@ -30,35 +32,6 @@ constexpr auto kResolveAgain = std::chrono::seconds(1);
 void AppendFloat(std::string* out, float value) {
   char buffer[32];
   out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
-}
-
-// Strictly one JSON array of `count` finite numbers in [0, 1] that sum to 1. Hand-written: it runs at every open.
-bool ParseDistribution(const std::string& text, size_t count, double* out) {
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const auto skip = [&] {
-    while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
-  };
-  const auto take = [&](char c) {
-    skip();
-    if (at == end || *at != c) return false;
-    ++at;
-    return true;
-  };
-  double sum = 0;
-  if (!take('[')) return false;
-  for (size_t i = 0; i < count; ++i) {
-    if (i > 0 && !take(',')) return false;
-    skip();
-    if (at == end || *at < '0' || *at > '9') return false;  // from_chars would take "inf" and "nan" too
-    const auto [next, error] = std::from_chars(at, end, out[i]);
-    if (error != std::errc() || !(out[i] >= 0 && out[i] <= 1)) return false;
-    at = next;
-    sum += out[i];
-  }
-  if (!take(']')) return false;
-  skip();
-  return at == end && std::fabs(sum - 1.0) <= kSumTolerance;
 }
 
 struct UrlParts {
@@ -181,8 +154,10 @@ class EndpointModel::Connection {
     route_ = route;
   }
 
-  CURLcode Perform(long timeout_ms, long* status) {
+  // A reply of more than `max_reply` bytes is refused.
+  CURLcode Perform(long timeout_ms, size_t max_reply, long* status) {
     reply_.clear();
+    max_reply_ = max_reply;
     Set(CURLOPT_TIMEOUT_MS, timeout_ms);
     Set(CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
     Set(CURLOPT_POSTFIELDS, body_.data());
@@ -201,7 +176,7 @@ class EndpointModel::Connection {
 
   static size_t Receive(const char* data, size_t, size_t size, void* self) noexcept {
     std::string& reply = static_cast<Connection*>(self)->reply_;
-    if (reply.size() + size > kMaxReply) return 0;
+    if (reply.size() + size > static_cast<Connection*>(self)->max_reply_) return 0;
     try {
       reply.append(data, size);
     } catch (...) {
@@ -217,6 +192,7 @@ class EndpointModel::Connection {
   std::shared_ptr<const Route> route_;
   Clock::time_point last_used_{};
   std::string body_, reply_;
+  size_t max_reply_ = kMaxReply;
 };
 
 EndpointModel::EndpointModel(const ModelConfig& config, size_t features, Log log, EndpointOptions options)
@@ -268,68 +244,91 @@ EndpointModel::Clock::time_point EndpointModel::DeadlineFrom(Clock::time_point n
 }
 
 void EndpointModel::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
+  PredictOnce(bundle, {&features, out, 1});
+}
+
+size_t EndpointModel::rows_at_once() const noexcept { return takes_rows_.load(std::memory_order_relaxed) ? kMaxRows : 1; }
+
+void EndpointModel::PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept {
+  for (size_t first = 0; first < rows.size();) {
+    const size_t count = std::min(rows_at_once(), rows.size() - first);
+    PredictOnce(bundle, {rows.data() + first, out + first, count});
+    if (count > 1 && out[first].result(Source::kEndpoint) == Reason::kInvalidReply) takes_rows_.store(false, std::memory_order_relaxed);
+    first += count;
+  }
+}
+
+void EndpointModel::Rows::Say(Reason reason) const {
+  for (size_t i = 0; i < count; ++i) {
+    out[i].answered = reason == Reason::kModel;
+    out[i].result(Source::kEndpoint) = reason;
+  }
+}
+
+void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows) noexcept {
   const auto deadline = DeadlineFrom(Clock::now());
-  out->answered = false;
-  if (!breaker_.Allow()) {
-    out->why_not = Reason::kBreakerOpen;
-    return;
-  }
+  if (!breaker_.Allow()) return rows.Say(Reason::kBreakerOpen);
   Connection* connection = Take(deadline);
-  if (!connection) {
-    // All connections wait for replies: the endpoint is too slow for this load, and the requests that wait report that themselves.
-    out->why_not = Reason::kDeadline;
-    return;
-  }
+  // All connections wait for replies: the endpoint is too slow for this load, and the requests that wait report that themselves.
+  if (!connection) return rows.Say(Reason::kDeadline);
   try {
-    Ask(connection, bundle, features, deadline, out);
+    Ask(connection, bundle, rows, deadline);
   } catch (...) {
-    out->answered = false;
-    out->why_not = Reason::kError;
+    rows.Say(Reason::kError);
   }
   GiveBack(connection);
-  if (out->answered)
+  if (rows.out->answered)
     breaker_.Succeeded();
   else
     breaker_.Failed(Clock::now());
 }
 
 void EndpointModel::Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out) {
-  out->answered = false;
+  Ask(connection, bundle, {&features, out, 1}, deadline);
+}
+
+void EndpointModel::Ask(Connection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline) {
   const auto route = std::atomic_load(&route_);
-  if (!route) {
-    out->why_not = Reason::kUnreachable;  // the name has no address (yet)
-    return;
-  }
+  if (!route) return rows.Say(Reason::kUnreachable);  // the name has no address (yet)
   connection->Use(route);
   std::string& body = connection->body();
   body = bundle.request_head;
-  for (size_t i = 0; i < features_; ++i) {
-    if (i > 0) body += ',';
-    AppendFloat(&body, features[i]);
+  body += rows.count == 1 ? "\"values\":[" : "\"rows\":[[";
+  for (size_t row = 0; row < rows.count; ++row) {
+    if (row > 0) body += "],[";
+    for (size_t i = 0; i < features_; ++i) {
+      if (i > 0) body += ',';
+      AppendFloat(&body, rows.features[row][i]);
+    }
   }
-  body += bundle.request_tail;
+  body += rows.count == 1 ? "]}" : "]]}";
 
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   long status = 0;
-  const CURLcode code = connection->Perform(std::max<long>(1, left), &status);
-  if (code != CURLE_OK) {
-    out->why_not = ReasonOf(code);
-    return;
+  const CURLcode code = connection->Perform(std::max<long>(1, left), kMaxReply * rows.count, &status);
+  if (code != CURLE_OK) return rows.Say(ReasonOf(code));
+  double* outputs[kMaxRows];
+  for (size_t row = 0; row < rows.count; ++row) {
+    outputs[row] = rows.out[row].outputs;
+    rows.out[row].buckets = bundle.buckets;
   }
-  out->answered = status == 200 && ParseDistribution(connection->reply(), bundle.buckets, out->outputs);
-  out->why_not = Reason::kInvalidReply;
-  out->buckets = bundle.buckets;
+  const bool good = status == 200 && (rows.count == 1 ? ParseDistribution(connection->reply(), bundle.buckets, outputs[0])
+                                                      : ParseDistributions(connection->reply(), rows.count, bundle.buckets, outputs));
+  rows.Say(good ? Reason::kModel : Reason::kInvalidReply);
 }
 
-Model::Warmth EndpointModel::Warm(const Bundle& bundle, std::string* why) {
-  const Warmth warmth = AskGoldenRows(bundle, why);
+Model::Warmth EndpointModel::Warm(const Bundle& bundle, Finding* finding) {
+  const Warmth warmth = AskGoldenRows(bundle, finding);
+  if (warmth == Warmth::kReady) takes_rows_.store(AnswersRows(bundle), std::memory_order_relaxed);
   // A probe asks for what is in use: never for a bundle that was refused.
   if (warmth == Warmth::kReady || (warmth == Warmth::kLater && !std::atomic_load(&probe_bundle_)))
     std::atomic_store(&probe_bundle_, std::make_shared<const Bundle>(bundle));
   return warmth;
 }
 
-Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* why) {
+void EndpointModel::Forget() noexcept { std::atomic_store(&probe_bundle_, std::shared_ptr<const Bundle>()); }
+
+Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, Finding* finding) {
   const std::vector<float> zeros(features_, 0.0f);
   const size_t rows = std::max<size_t>(1, bundle.golden_inputs.size());
   const size_t requests = std::max(rows, connections_.size());
@@ -349,7 +348,7 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* wh
       if (i >= rows) break;
       connection = Take(Clock::now() + std::chrono::seconds(1));
       if (!connection) {
-        *why = "all connections to the endpoint are busy";
+        finding->why = "all connections to the endpoint are busy";
         return Warmth::kLater;
       }
     }
@@ -365,18 +364,45 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, std::string* wh
     }
     GiveBack(connection);
     if (!prediction.answered) {
-      *why = config_.endpoint_url + " does not answer for " + bundle.name + " (" + Text(prediction.why_not) + ")";
+      finding->reason = prediction.reason();
+      finding->why = config_.endpoint_url + " does not answer for " + bundle.name + " (" + Text(prediction.reason()) + ")";
       return Warmth::kLater;
     }
     for (size_t k = 0; golden && k < bundle.buckets; ++k) {
-      if (std::fabs(prediction.outputs[k] - bundle.golden_outputs[i % rows][k]) <= kGoldenTolerance) continue;
-      *why = config_.endpoint_url + " answers " + bundle.name + "'s golden row " + std::to_string(i % rows) + " with " +
-             std::to_string(prediction.outputs[k]) + " in bucket " + std::to_string(k) + " where " +
-             std::to_string(bundle.golden_outputs[i % rows][k]) + " is expected: another model is served under that name";
+      const double expected = static_cast<double>(bundle.golden_outputs[i % rows][k]);
+      if (std::fabs(prediction.outputs[k] - expected) <= kGoldenTolerance) continue;
+      finding->reason = Reason::kInvalidReply;
+      finding->why = config_.endpoint_url + " answers " + bundle.name + "'s golden row " + std::to_string(i % rows) + " with " +
+                     std::to_string(prediction.outputs[k]) + " in bucket " + std::to_string(k) + " where " + std::to_string(expected) +
+                     " is expected: another model is served under that name";
       return Warmth::kWrong;
     }
   }
   return Warmth::kReady;
+}
+
+bool EndpointModel::AnswersRows(const Bundle& bundle) {
+  const std::vector<float> zeros(features_, 0.0f);
+  const size_t golden = std::min(bundle.golden_inputs.size(), kMaxRows);
+  std::vector<const float*> features;
+  for (size_t i = 0; i < golden; ++i) features.push_back(bundle.golden_inputs[i].data());
+  while (features.size() < 2) features.push_back(zeros.data());
+  std::vector<Prediction> predictions(features.size());
+
+  Connection* connection = Take(Clock::now() + std::chrono::seconds(1));
+  if (!connection) return false;
+  try {
+    Ask(connection, bundle, {features.data(), predictions.data(), features.size()}, Clock::now() + kWarmDeadline);
+  } catch (...) {
+    GiveBack(connection);
+    throw;
+  }
+  GiveBack(connection);
+  if (!predictions[0].answered) return false;
+  for (size_t i = 0; i < golden; ++i)
+    for (size_t k = 0; k < bundle.buckets; ++k)
+      if (std::fabs(predictions[i].outputs[k] - static_cast<double>(bundle.golden_outputs[i][k])) > kGoldenTolerance) return false;
+  return true;
 }
 
 void EndpointModel::Maintain() noexcept {
@@ -398,8 +424,9 @@ void EndpointModel::Maintain() noexcept {
     const auto bundle = std::atomic_load(&probe_bundle_);
     if (bundle && breaker_.Allow()) Refresh(*bundle);
     if (!breaker_.TakeProbe(Clock::now())) return;
-    std::string why;
-    const bool success = bundle && AskGoldenRows(*bundle, &why) == Warmth::kReady && AnswersInTime(*bundle);
+    Finding finding;
+    const bool success = bundle && AskGoldenRows(*bundle, &finding) == Warmth::kReady && AnswersInTime(*bundle);
+    if (success) takes_rows_.store(AnswersRows(*bundle), std::memory_order_relaxed);
     breaker_.Probed(success, Clock::now());
   } catch (...) {
     breaker_.Probed(false, Clock::now());

@@ -1,5 +1,6 @@
 #include "smartcache/endpoint.hh"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "testing/fixtures.hh"
@@ -19,7 +20,7 @@ class EndpointTest : public ::testing::Test {
  protected:
   EndpointTest() {
     config_.endpoint_url = server_.url();
-    config_.deadline_ms = 500;
+    config_.deadline_ms = 5000;
     config_.breaker_failures = 1000;
     config_.breaker_open_s = 0.05;
     config_.connections = 4;
@@ -35,7 +36,8 @@ class EndpointTest : public ::testing::Test {
   // The reason for no answer to one request, or kModel for an answer.
   Reason Result(EndpointModel& model) {
     const Prediction prediction = Ask(model);
-    return prediction.answered ? Reason::kModel : prediction.why_not;
+    EXPECT_EQ(prediction.answered, prediction.reason() == Reason::kModel);
+    return prediction.reason();
   }
   Reason ResultOf(const std::string& raw, bool close_after = false) {
     server_.Respond(raw, close_after);
@@ -61,7 +63,7 @@ TEST_F(EndpointTest, AsksAsTheApiWantsAndReadsTheDistribution) {
   EndpointModel model(config_, features_.size());
   features_[1] = 1.0f / 3;
   const Prediction prediction = Ask(model);
-  ASSERT_TRUE(prediction.answered) << Text(prediction.why_not);
+  ASSERT_TRUE(prediction.answered) << Text(prediction.reason());
   EXPECT_EQ(prediction.buckets, 3u);
   EXPECT_EQ(prediction.outputs[1], 0.25);
   const std::string request = server_.last_request();
@@ -215,8 +217,8 @@ TEST_F(EndpointTest, BreakerSparesADeadEndpointAndComesBackByItself) {
   server_.Respond("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
   config_.breaker_failures = 3;
   EndpointModel model(config_, features_.size());
-  std::string why;
-  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kLater);
+  Finding finding;
+  EXPECT_EQ(model.Warm(bundle_, &finding), Model::Warmth::kLater);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Result(model), Reason::kInvalidReply);
   EXPECT_EQ(Result(model), Reason::kBreakerOpen);
   // Only probes reach it now.
@@ -233,8 +235,8 @@ TEST_F(EndpointTest, AProbeThatIsTooLateForAnOpenDoesNotCloseTheBreaker) {
   config_.breaker_failures = 1;
   config_.deadline_ms = 50;
   EndpointModel model(config_, features_.size());
-  std::string why;
-  ASSERT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady);
+  Finding finding;
+  ASSERT_EQ(model.Warm(bundle_, &finding), Model::Warmth::kReady);
   server_.Delay(100);
   ASSERT_TRUE(WaitUntil([&] { return Result(model) == Reason::kBreakerOpen; }));
   const size_t before = server_.requests();
@@ -247,8 +249,8 @@ TEST_F(EndpointTest, AProbeThatIsTooLateForAnOpenDoesNotCloseTheBreaker) {
 TEST_F(EndpointTest, ConnectionsThatTheServerClosedAreOpenedAgainInTheBackground) {
   server_.RespondJson(kGood);
   EndpointModel model(config_, features_.size(), {}, {0.05});
-  std::string why;
-  ASSERT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady);
+  Finding finding;
+  ASSERT_EQ(model.Warm(bundle_, &finding), Model::Warmth::kReady);
   ASSERT_EQ(server_.connections(), 4u);
   server_.Drop();
   EXPECT_TRUE(WaitUntil([&] { return server_.connections() == 8; }));
@@ -282,12 +284,112 @@ TEST_F(EndpointTest, WarmingOpensEveryConnectionAndChecksTheGoldenRows) {
   EndpointModel model(config_, features_.size());
   bundle_.golden_inputs = {features_};
   bundle_.golden_outputs = {{0.25, 0.25, 0.5}};
-  std::string why;
-  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kReady) << why;
+  Finding finding;
+  EXPECT_EQ(model.Warm(bundle_, &finding), Model::Warmth::kReady) << finding.why;
   EXPECT_EQ(server_.connections(), 4u);
   bundle_.golden_outputs = {{0.35, 0.15, 0.5}};
-  EXPECT_EQ(model.Warm(bundle_, &why), Model::Warmth::kWrong);
-  EXPECT_NE(why.find("golden row 0"), std::string::npos) << why;
+  EXPECT_EQ(model.Warm(bundle_, &finding), Model::Warmth::kWrong);
+  EXPECT_NE(finding.why.find("golden row 0"), std::string::npos) << finding.why;
+}
+
+// What a server that takes several rows answers: the first feature is the second bucket's part.
+std::string AnswersRows(const std::string& body) {
+  const auto request = nlohmann::json::parse(body);
+  const auto answer = [](const nlohmann::json& row) { return nlohmann::json{0, row[0], 1 - row[0].get<double>()}; };
+  if (!request.contains("rows")) return answer(request["values"]).dump();
+  auto all = nlohmann::json::array();
+  for (const auto& row : request["rows"]) all.push_back(answer(row));
+  return all.dump();
+}
+
+class EndpointRowsTest : public EndpointTest {
+ protected:
+  EndpointRowsTest() {
+    for (int i = 0; i < 100; ++i) {
+      rows_.push_back(features_);
+      rows_.back()[0] = static_cast<float>(i) / 100;
+    }
+    bundle_.golden_inputs = {rows_[25], rows_[50], rows_[75]};
+    bundle_.golden_outputs = {{0, 0.25, 0.75}, {0, 0.5, 0.5}, {0, 0.75, 0.25}};
+    config_.deadline_ms = 5000;
+  }
+  // How many are answered as they should be, and the requests this took.
+  std::pair<int, size_t> AskAll(EndpointModel& model) {
+    std::vector<const float*> rows;
+    for (const auto& row : rows_) rows.push_back(row.data());
+    std::vector<Prediction> predictions(rows.size());
+    const size_t before = server_.requests();
+    model.PredictRows(bundle_, rows, predictions.data());
+    int answered = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!predictions[i].answered) continue;
+      EXPECT_EQ(predictions[i].buckets, 3u);
+      EXPECT_NEAR(predictions[i].outputs[1], static_cast<double>(rows_[i][0]), 1e-9);
+      ++answered;
+    }
+    return {answered, server_.requests() - before};
+  }
+
+  std::vector<std::vector<float>> rows_;
+  Finding finding_;
+};
+
+TEST_F(EndpointRowsTest, AServerThatTakesSeveralRowsIsAskedForThemAtOnce) {
+  server_.RespondTo(AnswersRows);
+  EndpointModel model(config_, features_.size());
+  EXPECT_EQ(model.rows_at_once(), 1u);
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  EXPECT_EQ(model.rows_at_once(), 64u);
+  EXPECT_EQ(AskAll(model), std::make_pair(100, size_t{2}));
+}
+
+TEST_F(EndpointRowsTest, AStockServerIsAskedForEach) {
+  server_.RespondTo([](const std::string& body) {
+    auto request = nlohmann::json::parse(body);
+    request.erase("rows");  // which it does not know
+    return request.contains("values") ? AnswersRows(request.dump()) : "";
+  });
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  EXPECT_EQ(model.rows_at_once(), 1u);
+  EXPECT_EQ(AskAll(model), std::make_pair(100, size_t{100}));
+}
+
+TEST_F(EndpointRowsTest, AServerThatMixesUpRowsIsAskedForEach) {
+  server_.RespondTo([](const std::string& body) {
+    auto reply = nlohmann::json::parse(AnswersRows(body));
+    if (reply[0].is_array()) std::reverse(reply.begin(), reply.end());
+    return reply.dump();
+  });
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  EXPECT_EQ(model.rows_at_once(), 1u);
+}
+
+TEST_F(EndpointRowsTest, AfterAReplyThatIsNoneEachRowIsARequestUntilTheGoldenRowsWereAnswered) {
+  server_.RespondTo(AnswersRows);
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  server_.RespondTo([](const std::string& body) { return nlohmann::json::parse(body).contains("rows") ? "[[0,0,1]]" : AnswersRows(body); });
+  EXPECT_EQ(AskAll(model), std::make_pair(36, size_t{37}));  // the first 64 are lost with their request
+  EXPECT_EQ(AskAll(model), std::make_pair(100, size_t{100}));
+  server_.RespondTo(AnswersRows);
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  EXPECT_EQ(AskAll(model), std::make_pair(100, size_t{2}));
+}
+
+TEST_F(EndpointRowsTest, OneReasonForAll) {
+  server_.RespondTo(AnswersRows);
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  server_.Respond("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+  const float* rows[] = {rows_[1].data(), rows_[2].data()};
+  Prediction predictions[2];
+  model.PredictRows(bundle_, {rows, rows + 2}, predictions);
+  for (const Prediction& each : predictions) {
+    EXPECT_FALSE(each.answered);
+    EXPECT_EQ(each.reason(), Reason::kInvalidReply);
+  }
 }
 
 TEST_F(EndpointTest, SendsTheTokenAndFollowsItsChange) {

@@ -1,9 +1,11 @@
 #include "smartcache/features.hh"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <random>
@@ -18,16 +20,16 @@ class Watched {
  public:
   explicit Watched(const std::string& toml = "") : core_(ParseConfig(toml, "test")) {}
 
-  std::vector<float> Row(const Open& open) {
+  std::vector<float> Row(const Open& open, const Federation& federation = {}) {
     std::vector<float> row(core_.schema().names.size());
     ParsedLfn parsed;
     core_.Parse(open.lfn, &parsed);
-    core_.Observe(Sanitised(open), parsed, row.data());
+    core_.Observe(Sanitised(open), parsed, row.data(), federation);
     return row;
   }
 
-  std::map<std::string, float> Named(const Open& open) {
-    const std::vector<float> row = Row(open);
+  std::map<std::string, float> Named(const Open& open, const Federation& federation = {}) {
+    const std::vector<float> row = Row(open, federation);
     std::map<std::string, float> named;
     for (size_t i = 0; i < row.size(); ++i) named[core_.schema().names[i]] = row[i];
     return named;
@@ -88,6 +90,76 @@ TEST(Features, AFirstOpenSeesItsSiblings) {
   EXPECT_NEAR(row["dataset_opens"], std::log1p(3), 1e-6);
   EXPECT_NEAR(row["dataset_files"], std::log1p(3), 1e-6);
   EXPECT_NEAR(row["dataset_opens_per_file"], std::log1p(1), 1e-6);
+}
+
+TEST(Features, WhatWasReadLastTime) {
+  Watched watched;
+  auto first = watched.Named({kT0, "/a/b/f", false, -1, -1});
+  EXPECT_EQ(first["file_read_share"], -1);
+  EXPECT_EQ(first["dataset_read_share"], -1);
+  // Told now, which is known before this open, of the file itself; of the dataset only what earlier opens were told.
+  auto second = watched.Named({kT0 + 1, "/a/b/f", true, -1, -1, 0.25f});
+  EXPECT_EQ(second["file_read_share"], 0.25f);
+  EXPECT_EQ(second["dataset_read_share"], -1);
+  // Not told any more, as the file has been removed: the last that is known.
+  EXPECT_EQ(watched.Named({kT0 + 2, "/a/b/f", false, -1, -1})["file_read_share"], 0.25f);
+  auto sibling = watched.Named({kT0 + 3, "/a/b/g", true, -1, -1, 0.75f});
+  EXPECT_EQ(sibling["file_read_share"], 0.75f);
+  EXPECT_EQ(sibling["dataset_read_share"], 0.25f);
+  EXPECT_EQ(watched.Named({kT0 + 4, "/a/b/h", false, -1, -1})["dataset_read_share"], 0.5f);
+}
+
+TEST(Features, WhatTheFederationSaw) {
+  Watched watched;
+  const auto federation = [](const std::map<std::string, float>& row) {
+    std::vector<float> values;
+    for (const char* name : {"known", "table_age", "opens_shortest", "opens", "files", "caches", "reopen_share", "part_read", "gap"})
+      values.push_back(row.at(std::string("federation_") + name));
+    return values;
+  };
+  EXPECT_EQ(federation(watched.Named({kT0, "/a/b/f", false, -1, -1})), std::vector<float>(9, -1.0f));
+  Federation told;
+  told.until_us = kT0 - kHourUs;
+  const float hour = std::log1p(3600.0f), two = std::log1p(7200.0f);
+  auto unknown = federation(watched.Named({kT0, "/a/b/f", false, -1, -1}, told));
+  EXPECT_EQ(unknown[0], 0);
+  EXPECT_NEAR(unknown[1], hour, 1e-5);
+  EXPECT_EQ(std::vector<float>(unknown.begin() + 2, unknown.end()), std::vector<float>(7, -1.0f));
+  told = {kT0 - kHourUs, true, kT0 - 2 * kHourUs, 1, 2, 3, 4, 0.5f, -1};
+  auto known = federation(watched.Named({kT0, "/a/b/f", false, -1, -1}, told));
+  EXPECT_NEAR(known[1], hour, 1e-5);
+  EXPECT_NEAR(known[8], two, 1e-5);
+  known[1] = known[8] = 0;
+  EXPECT_EQ(known, (std::vector<float>{1, 0, 1, 2, 3, 4, 0.5f, -1, 0}));
+  // A clock behind that of who made it.
+  EXPECT_EQ(federation(watched.Named({kT0 - 5 * kHourUs, "/a/b/f", false, -1, -1}, told))[1], 0);
+}
+
+TEST(Features, AReadShareOutOfRangeIsBroughtBack) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [told, used] : std::map<float, float>{{-7.0f, -1.0f}, {0.0f, 0.0f}, {4.0f, 4.0f}, {1e30f, 4.0f}})
+    EXPECT_EQ(Sanitised({kT0, "/f", true, -1, -1, told}).read_share, used);
+  EXPECT_EQ(Sanitised({kT0, "/f", true, -1, -1, nan}).read_share, -1.0f);
+}
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(Features, AMillionFilesInThreeThousandDatasetsFitIntoTheDefaultMemory) {
+  [[maybe_unused]] const double before = ResidentBytes();
+  Watched watched;
+  for (int i = 0; i < 1000000; ++i)
+    watched.Row({kT0 + i, "/store/mc/R/D" + std::to_string(i % 3000) + "/T/" + std::to_string(i), false, -1, -1});
+  EXPECT_EQ(watched.core().history().files(), 1000000u);
+  EXPECT_EQ(watched.core().history().datasets(), 3000u);
+  EXPECT_LT(static_cast<double>(watched.core().history().memory_bytes()), 160e6);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadow would be counted too
+  EXPECT_LT(ResidentBytes() - before, 180e6);                        // huge pages round up
+#endif
 }
 
 TEST(Features, FiniteWhateverTheClockAndTheInputs) {

@@ -23,6 +23,9 @@ void ForEachLevel(std::string_view lfn, Visit visit) {
   }
 }
 
+// A dataset is never taken for a file of the same name.
+uint64_t DatasetKeyOf(uint64_t hash) { return Mix(hash ^ 0x9e3779b97f4a7c15ull); }
+
 uint64_t TokenHash(std::string_view name) {
   uint64_t hash = kFnvBasis;
   bool in_digits = false;
@@ -60,8 +63,10 @@ void LfnParser::Parse(std::string_view lfn, ParsedLfn* out) const {
     out->tokens[token % static_cast<uint64_t>(token_buckets_)] += (token >> 63) != 0 ? -1.0f : 1.0f;
   });
   out->file = Mix(file);
-  out->dataset = Mix(dataset ^ 0x9e3779b97f4a7c15ull);  // a dataset is never taken for a file of the same name
+  out->dataset = DatasetKeyOf(dataset);
 }
+
+uint64_t LfnParser::DatasetKey(std::string_view dataset) { return DatasetKeyOf(Fnv(dataset)); }
 
 std::string LfnParser::DatasetOf(std::string_view lfn) const {
   const int levels = LevelsFor(lfn);

@@ -1,34 +1,14 @@
 #include "smartcache/periodic.hh"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "smartcache/without_signals.hh"
+
 namespace smartcache {
 
-namespace {
-
-// Blocks all signals in this thread, and in threads that it starts, as long as it lives.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
-
 Periodic::Periodic(double interval_s, std::function<void()> task) : interval_(std::clamp(interval_s, 0.001, 1e6)), task_(std::move(task)) {
-  const WithoutSignals blocked;  // the server's signals are for the server's own threads
+  const WithoutSignals blocked;
   thread_ = std::thread(&Periodic::Run, this);
 }
 

@@ -37,4 +37,30 @@ std::string_view ValidUtf8(std::string_view text, std::string* scratch) {
   return valid ? text : *scratch;
 }
 
+void AppendQuoted(std::string_view text, std::string* out) {
+  static const char hex[] = "0123456789abcdef";
+  *out += '"';
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const size_t length = Utf8Length(text, at);
+    if (length == 0) {
+      *out += "\xEF\xBF\xBD";
+      ++at;
+    } else if (c == '"' || c == '\\') {
+      *out += '\\';
+      *out += c;
+      ++at;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      *out += "\\u00";
+      *out += hex[(c >> 4) & 15];
+      *out += hex[c & 15];
+      ++at;
+    } else {
+      out->append(text, at, length);
+      at += length;
+    }
+  }
+  *out += '"';
+}
+
 }  // namespace smartcache

@@ -2,62 +2,65 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <climits>
+#include <memory>
 
 #include "XrdOss/XrdOss.hh"
-#include "XrdOss/XrdOssVS.hh"
 #include "XrdOuc/XrdOucEnv.hh"
+#include "smartcache/cinfo.hh"
+#include "smartcache/descriptor.hh"
 
 namespace smartcache {
 namespace {
 
-constexpr double kMeasureEveryS = 5.0;
-constexpr int32_t kCinfoVersion = 4;
-// int32 version, then the Store: int64 buffer size, int64 file size, ...
-constexpr size_t kCinfoHead = 20, kFileSizeAt = 12;
-constexpr int64_t kLargestFile = INT64_C(1) << 50;
+CinfoHead ReadBy(int file) {
+  return ReadCinfoHead([file](void* buffer, int64_t offset, size_t size) { return ::pread(file, buffer, size, offset); });
+}
 
-int64_t TrueSize(const std::string& lfn, XrdOss& oss) {
+// pfc has written it since it was last read, so that a read would write its time of access: a third of the whole, and it may wait for the
+// file system's journal. Who does not own the file may not leave that out.
+CinfoHead Head(const std::string& path) {
+  const Descriptor file(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOATIME);
+  if (file.get() >= 0) return ReadBy(file.get());
+  if (errno != EPERM) return {};
+  const Descriptor of_another(path.c_str(), O_RDONLY | O_NONBLOCK);
+  return of_another.get() >= 0 ? ReadBy(of_another.get()) : CinfoHead();
+}
+
+// Whatever XrdOss may stand for.
+CinfoHead Head(const std::string& name, XrdOss& oss) {
   const std::unique_ptr<XrdOssDF> file(oss.newFile("smartcache"));
   XrdOucEnv env;
-  if (!file || file->Open((lfn + ".cinfo").c_str(), O_RDONLY, 0600, env) < 0) return -1;
-  char head[kCinfoHead];
-  const ssize_t got = file->Read(head, 0, sizeof head);
+  if (!file || file->Open(name.c_str(), O_RDONLY, 0600, env) < 0) return {};
+  const CinfoHead head = ReadCinfoHead([&file](void* buffer, int64_t offset, size_t size) { return file->Read(buffer, offset, size); });
   file->Close();
-  int32_t version;
-  int64_t size;
-  std::memcpy(&version, head, sizeof version);
-  std::memcpy(&size, head + kFileSizeAt, sizeof size);
-  return got == sizeof head && version == kCinfoVersion && size >= 0 && size < kLargestFile ? size : -1;
+  return head;
 }
 
 }  // namespace
 
-CacheState::CacheState() : thread_(kMeasureEveryS, [this] { Measure(); }) {}
-
-FileState CacheState::Look(const std::string& lfn, XrdOss& oss) {
-  if (oss_.load(std::memory_order_relaxed) == nullptr && oss_.exchange(&oss) == nullptr) thread_.Wake();
+FileState LookAt(const std::string& lfn, XrdOss& oss) {
+  const std::string name = lfn + ".cinfo";
+  char path[PATH_MAX];
+  const bool local = oss.Lfn2Pfn(name.c_str(), path, sizeof path) == 0;
+  if (local) {
+    const CinfoHead head = Head(path);
+    if (head.file_bytes >= 0) return {true, head.file_bytes, head.read_share};
+  }
   struct stat status;
   FileState state;
   const int result = oss.Stat(lfn.c_str(), &status);
   // Only "no such file" is absence. What cannot be looked at may well be here, and bypassing it would read it over the WAN.
   state.on_disk = result == 0 ? S_ISREG(status.st_mode) : result != -ENOENT && result != -ENOTDIR;
-  if (state.on_disk) state.size = TrueSize(lfn, oss);
-  return state;
-}
-
-void CacheState::Measure() noexcept {
-  XrdOss* oss = oss_.load();
-  if (!oss) return;
-  try {
-    XrdOssVSInfo space;
-    const bool known = oss->StatVS(&space, "public", 1) == 0 && space.Total > 0;
-    fill_ = known ? 1.0f - static_cast<float>(static_cast<double>(space.Free) / static_cast<double>(space.Total)) : -1.0f;
-  } catch (...) {
-    fill_ = -1.0f;
+  if (state.on_disk && !local) {
+    const CinfoHead head = Head(name, oss);
+    state.size = head.file_bytes;
+    state.read_share = head.read_share;
   }
+  return state;
 }
 
 }  // namespace smartcache

@@ -34,21 +34,21 @@ class FakeOss : public XrdOss {
 
 TEST(CacheState, OnlyNoSuchFileIsAbsence) {
   FakeOss oss;
-  CacheState state;
-  EXPECT_TRUE(state.Look("/a", oss).on_disk);
+
+  EXPECT_TRUE(LookAt("/a", oss).on_disk);
   for (const int absent : {-ENOENT, -ENOTDIR}) {
     oss.result = absent;
-    EXPECT_FALSE(state.Look("/a", oss).on_disk) << absent;
+    EXPECT_FALSE(LookAt("/a", oss).on_disk) << absent;
   }
   for (const int unknown : {-EIO, -EACCES, -ENOMEM, -EMFILE, -ELOOP}) {
     oss.result = unknown;
-    const FileState file = state.Look("/a", oss);
+    const FileState file = LookAt("/a", oss);
     EXPECT_TRUE(file.on_disk) << unknown;  // never bypassed
     EXPECT_EQ(file.size, -1) << unknown;
   }
   oss.result = 0;
   oss.mode = S_IFDIR | 0755;
-  EXPECT_FALSE(state.Look("/a", oss).on_disk);
+  EXPECT_FALSE(LookAt("/a", oss).on_disk);
 }
 
 }  // namespace

@@ -2,29 +2,42 @@
 //
 //   pfc.decisionlib libXrdPfcSmartCache.so /etc/xrootd/smartcache.toml
 //
-// It adds to the core what only the server knows: the file on disk, the fill of the disk, the id of the cache; and carries out `evict`.
-// Failure: whatever happens here, an open goes on. A configuration that cannot be used is said in the log once, and every open is admitted,
-// as by an XCache without us. No exception leaves Decide: it would end the server.
-// pfc never destroys its decision plugins, so nothing here is destroyed while a thread may still run.
+// It adds to the core what only the server knows: the file on disk, the cache's disk, the id of the cache; and what only it can do:
+// removing a cached file. Failure: whatever happens here, an open goes on. A configuration that cannot be used is said in the log once, and
+// every open is admitted, as by an XCache without us. No exception leaves Decide: it would end the server. pfc never destroys its decision
+// plugins, so nothing here is destroyed while a thread may still run.
 #include <sys/time.h>
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
 
+#include "XrdOuc/XrdOucGatherConf.hh"
 #include "XrdPfc/XrdPfcDecision.hh"
 #include "XrdSys/XrdSysError.hh"
 #include "XrdVersion.hh"
 #include "cache_state.hh"
-#include "pfc_unlink.hh"
+#include "oss_disk.hh"
+#include "recent_looks.hh"
+#include "removal.hh"
 #include "smartcache/config.hh"
 #include "smartcache/decider.hh"
 #include "smartcache/evictor.hh"
+#include "smartcache/low_priority.hh"
+#include "smartcache/scan.hh"
+#include "smartcache/trace.hh"
+#include "smartcache/utf8.hh"
+#include "smartcache/watermark.hh"
 
 namespace smartcache {
 namespace {
+
+constexpr double kNeverAgainS = 1e6;
 
 int64_t NowUs() {
   timeval now;
@@ -58,14 +71,17 @@ class SmartCacheDecision : public XrdPfc::Decision {
       // Without parameters pfc does not call ConfigDecision: the reference configuration then.
       std::call_once(configured_, [this] { Configure(""); });
       if (!decider_) return true;
-      const FileState file = state_->Look(lfn, oss);
-      const smartcache::Decision decision = decider_->Decide(NowUs(), lfn, file.on_disk, file.size, state_->fill());
-      if (evictor_) {
-        if (decision.answer == Answer::kEvict)
-          evictor_->Add(lfn);
-        else
-          evictor_->Cancel(lfn);
+      if (disk_.Use(&oss)) {
+        watermark_->Wake();
+        if (scan_) scan_->Wake();
       }
+      const FileState file = Look(lfn, oss);
+      const int64_t now_us = NowUs();
+      const float fill = watermark_->fill();
+      // What is on disk is read from there whatever is answered: that open waits for nobody.
+      if (file.on_disk && decider_->DecideLater(now_us, lfn, file.size, fill, file.read_share)) return true;
+      const smartcache::Decision decision = decider_->Decide(now_us, lfn, file.on_disk, file.size, fill, file.read_share);
+      Follow(lfn, decision.answer);
       return decision.answer != Answer::kBypass;
     } catch (...) {
       return true;
@@ -73,26 +89,110 @@ class SmartCacheDecision : public XrdPfc::Decision {
   }
 
  private:
+  FileState Look(const std::string& lfn, XrdOss& oss) const {
+    const int64_t now_us =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    if (const auto recent = looks_.Find(lfn, now_us)) return *recent;
+    const FileState found = LookAt(lfn, oss);
+    looks_.Put(lfn, now_us, found);
+    return found;
+  }
+
   void Configure(const std::string& path) const noexcept {
     try {
       const Config config = path.empty() ? ParseConfig("", "defaults") : LoadConfig(path);
       std::random_device device;
       const uint64_t seed = (uint64_t{device()} << 32) | device();
-      auto decider = std::make_unique<Decider>(config, CacheId(), NowUs(), seed, [this](const std::string& text) { Say(text); });
-      state_ = std::make_unique<CacheState>();
-      if (config.policy.evict) {
-        const PfcUnlink unlink;
-        if (unlink.problem().empty())
-          evictor_ = std::make_unique<Evictor>(unlink, decider->counters());
-        else
-          Say("[policy] evict = true cannot be carried out: " + unlink.problem() + "; `evict` answers are logged only");
+      const Trace trace = MakeTrace(config);
+      auto decider = std::make_unique<Decider>(
+          config, CacheId(), NowUs(), seed, [this](const std::string& text) { Say(text); }, trace,
+          [this](const std::string& lfn, const smartcache::Decision& decision) { Follow(lfn, decision.answer); });
+      const auto unlink = config.evictor.enabled && !config.evictor.dry_run ? FindUnlink(config, trace, decider.get()) : Evictor::Unlink();
+      // Into our own members only once all of them are there: what fails on the way takes what it uses with it.
+      std::unique_ptr<Evictor> evictor;
+      if (unlink) {
+        EvictorOptions options;
+        options.limit = config.evictor.answers_per_minute;
+        evictor = std::make_unique<Evictor>(unlink, decider->counters(), options);
       }
+      auto watermark = std::make_unique<Watermark>(
+          config.evictor, config.budget.objects > 0, &disk_, decider.get(), unlink, NowUs, [this](const std::string& text) { Say(text); },
+          trace);
+      if (config.history.scan && decider->began_empty())
+        scan_ = std::make_unique<Periodic>(kNeverAgainS, [this, into = decider.get()] { Scan(into); });
+      watermark_ = std::move(watermark);
+      evictor_ = std::move(evictor);
       decider_ = std::move(decider);
       Say("ready: " + CacheId() + ", configuration " + (path.empty() ? "defaults" : path));
     } catch (const std::exception& problem) {
       Refuse(problem.what());
     } catch (...) {
       Refuse("unknown failure");
+    }
+  }
+
+  // What an answer asks of the evictor. For whom an open has called: then all members are there.
+  void Follow(const std::string& lfn, Answer answer) const {
+    if (!evictor_) return;
+    if (answer == Answer::kEvict)
+      evictor_->Add(lfn);
+    else
+      evictor_->Cancel(lfn);
+  }
+
+  // What `smartcache.trace` in the server's configuration says, else [trace] level.
+  Trace MakeTrace(const Config& config) const {
+    unsigned concerns = config.trace.concerns;
+    XrdOucGatherConf directives("smartcache.trace", nullptr);
+    if (const std::string server = Environment("XRDCONFIGFN");
+        !server.empty() && directives.Gather(server.c_str(), XrdOucGatherConf::only_body) > 0 && directives.GetLine()) {
+      std::string words;
+      while (const char* word = directives.GetToken()) words += (words.empty() ? "" : " ") + std::string(word);
+      if (const auto parsed = ParseConcerns(words))
+        concerns = *parsed;
+      else
+        Say("smartcache.trace must be off, all, or some of decisions, model, evictor, but is \"" + words + "\"; [trace] level holds");
+    }
+    return {concerns, [this](Concern concern, const std::string& text) { error_.Emsg(NameOf(concern), text.c_str()); }};
+  }
+
+  // How files are removed here; empty where they cannot be.
+  Evictor::Unlink FindUnlink(const Config& config, const Trace& trace, Decider* decider) const {
+    const Removal way = FindRemoval(config.evictor.through, Environment("XRDPORT"));
+    if (!way.remove) {
+      Say(config.source + ": [evictor] enabled = true cannot be carried out: " + way.how + "; nothing is removed, `evict` is logged only");
+      return {};
+    }
+    Say("evictor: removes files through " + way.how);
+    return [remove = way.remove, trace, decider, looks = &looks_](const std::string& lfn) {
+      if (decider->off()) return -EBUSY;  // later, if ever
+      const int result = remove(lfn);
+      looks->Forget(lfn);
+      if (result == 0) decider->budget()->Removed();
+      if (trace.On(Concern::kEvictor)) {
+        std::string text;
+        AppendQuoted(lfn, &text);
+        trace(Concern::kEvictor, text + (result == 0 ? " removed" : " not removed, result " + std::to_string(result)));
+      }
+      return result;
+    };
+  }
+
+  // Once: as soon as the disk is known.
+  void Scan(Decider* decider) const noexcept {
+    try {
+      if (!disk_.known() || scanned_) return;
+      scanned_ = true;
+      LowerPriority();
+      Say("history: began empty; the files on disk are scanned in the background");
+      const auto began = std::chrono::steady_clock::now();
+      const ScanResult result = SeedFromDisk(&disk_, decider, NowUs(), stop_);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      Say("history: " + std::to_string(result.seeded) + " of " + std::to_string(result.files) + " files on disk learnt in " +
+          std::to_string(seconds) + " s, " + std::to_string(result.unread) + " without a .cinfo that can be read" +
+          (result.why.empty() ? "" : " (" + result.why + ")") + (result.finished ? "" : "; the disk could not be listed"));
+    } catch (...) {
+      // No memory: what was learnt so far is used.
     }
   }
 
@@ -110,8 +210,13 @@ class SmartCacheDecision : public XrdPfc::Decision {
   // Written once, in call_once; pfc's interface is const.
   mutable std::once_flag configured_;
   mutable std::unique_ptr<Decider> decider_;  // null: admit everything
-  mutable std::unique_ptr<CacheState> state_;
+  mutable OssDisk disk_;
+  mutable RecentLooks looks_;
   mutable std::unique_ptr<Evictor> evictor_;  // null: evictions are logged only
+  mutable std::unique_ptr<Watermark> watermark_;
+  mutable bool scanned_ = false;            // the scanning thread's own
+  const std::atomic<bool> stop_{false};     // never: pfc does not destroy us
+  mutable std::unique_ptr<Periodic> scan_;  // null: nothing to learn from a scan
 };
 
 }  // namespace

@@ -1,22 +1,34 @@
 // smartcache._core: the C++ core for Python, so that Spark, training and the simulator compute features with the code that the plugin runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <atomic>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cache_replay.hh"
+#include "cinfo.hh"
+#include "embedded.hh"
+#include "learned.hh"
+#include "policies.hh"
+#include "side_table.hh"
 #include "smartcache/features.hh"
+#include "smartcache/history_file.hh"
+#include "smartcache/side_table.hh"
 
 namespace nb = nanobind;
 using smartcache::FeatureCore;
 using smartcache::Open;
 using smartcache::ParsedLfn;
+using smartcache::SideTable;
 
 namespace {
 
@@ -40,19 +52,20 @@ smartcache::Config Parse(const std::string& toml) { return smartcache::ParseConf
 
 class Core {
  public:
-  explicit Core(const std::string& toml) : core_(Parse(toml)), width_(core_.schema().names.size()) {}
+  explicit Core(const std::string& toml) : config_(Parse(toml)), core_(config_), width_(core_.schema().names.size()) {}
 
   std::string DatasetOf(std::string_view lfn) const { return core_.parser().DatasetOf(lfn); }
 
-  Floats Observe(int64_t t_us, std::string_view lfn, bool on_disk, int64_t size, double fill) {
+  Floats Observe(int64_t t_us, std::string_view lfn, bool on_disk, int64_t size, double fill, double read_share,
+                 const SideTable* side_table) {
     const Use use(&busy_);
     std::unique_ptr<float[]> row(new float[width_]);
-    ObserveInto(Open{t_us, lfn, on_disk, size, static_cast<float>(fill)}, row.get());
+    ObserveInto(Open{t_us, lfn, on_disk, size, static_cast<float>(fill), static_cast<float>(read_share)}, side_table, row.get());
     return Adopt(std::move(row), {width_});
   }
 
   Floats Replay(const Column<int64_t>& t_us, const nb::list& lfn, const Column<bool>& on_disk, const Column<int64_t>& size,
-                const Column<float>& fill) {
+                const Column<float>& fill, const std::optional<Column<float>>& read_share, const SideTable* side_table) {
     const Use use(&busy_);
     const size_t n = t_us.shape(0);
     const auto check = [n](const char* name, size_t length) {
@@ -65,6 +78,7 @@ class Core {
     check("on_disk", on_disk.shape(0));
     check("size", size.shape(0));
     check("fill", fill.shape(0));
+    if (read_share) check("read_share", read_share->shape(0));
     // The texts are owned here, so that nobody can change the list while the loop runs without the GIL.
     std::vector<nb::object> owned(n);
     std::vector<std::string_view> names(n);
@@ -77,9 +91,39 @@ class Core {
     {
       const nb::gil_scoped_release unlocked;
       for (size_t i = 0; i < n; ++i)
-        ObserveInto(Open{t_us.data()[i], names[i], on_disk.data()[i], size.data()[i], fill.data()[i]}, rows.get() + i * width_);
+        ObserveInto(
+            Open{t_us.data()[i], names[i], on_disk.data()[i], size.data()[i], fill.data()[i], read_share ? read_share->data()[i] : -1.0f},
+            side_table, rows.get() + i * width_);
     }
     return Adopt(std::move(rows), {n, width_});
+  }
+
+  nb::bytes Save() {
+    const Use use(&busy_);
+    std::string bytes, why;
+    {
+      const nb::gil_scoped_release unlocked;
+      std::mutex unshared;
+      const auto sink = [&bytes](const void* data, size_t size) {
+        bytes.append(static_cast<const char*>(data), size);
+        return true;
+      };
+      if (!smartcache::WriteHistory(
+              config_, &core_.history(), &unshared, [] { return smartcache::HistoryState{}; }, sink, &why))
+        throw std::runtime_error("the history " + why);
+    }
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+
+  void Restore(const nb::bytes& bytes) {
+    const Use use(&busy_);
+    const std::string_view view(static_cast<const char*>(bytes.data()), bytes.size());
+    std::string why;
+    smartcache::HistoryState state;
+    const nb::gil_scoped_release unlocked;
+    core_.history().Clear();
+    if (!smartcache::RestoreHistory(view, config_, &core_.history(), &state, &why))
+      throw std::invalid_argument("restore: what was given " + why);
   }
 
   uint64_t files() const { return core_.history().files(); }
@@ -102,12 +146,13 @@ class Core {
     std::atomic<bool>* busy_;
   };
 
-  void ObserveInto(const Open& open, float* out) {
+  void ObserveInto(const Open& open, const SideTable* side_table, float* out) {
     ParsedLfn parsed;
     core_.Parse(open.lfn, &parsed);
-    core_.Observe(smartcache::Sanitised(open), parsed, out);
+    core_.Observe(smartcache::Sanitised(open), parsed, out, side_table ? side_table->Find(parsed.dataset) : smartcache::Federation{});
   }
 
+  const smartcache::Config config_;
   FeatureCore core_;
   const size_t width_;
   std::atomic<bool> busy_{false};
@@ -137,15 +182,28 @@ NB_MODULE(_core, m) {
       PyErr_SetString(PyExc_ValueError, error.what());
     }
   });
+  BindCacheReplay(m);
+  BindCinfo(m);
+  BindEmbeddedModel(m);
+  BindPolicies(m);
+  BindLearned(m);
+  BindSideTable(m);
   m.def("schema", &SchemaOf, nb::arg("config_toml") = "",
         "The feature schema: version, names, hash, and the canonical text that is hashed.");
   nb::class_<Core>(m, "Core", "The history and features of one cache. Not thread-safe: RuntimeError where two threads use it.")
       .def(nb::init<const std::string&>(), nb::arg("config_toml") = "")
       .def("dataset_of", &Core::DatasetOf, nb::arg("lfn"), "The dataset that an LFN belongs to.")
       .def("observe", &Core::Observe, nb::arg("t_us"), nb::arg("lfn"), nb::arg("on_disk"), nb::arg("size"), nb::arg("fill"),
-           "The features of this open as they were just before it; then records it.")
+           nb::arg("read_share") = -1.0, nb::arg("side_table").none() = nb::none(),
+           "The features of this open as they were just before it, with this side table; then records it.")
       .def("replay", &Core::Replay, nb::arg("t_us"), nb::arg("lfn"), nb::arg("on_disk"), nb::arg("size"), nb::arg("fill"),
+           nb::arg("read_share") = nb::none(), nb::arg("side_table").none() = nb::none(),
            "observe for every row in turn: one row of features each. Releases the GIL.")
+      .def("save", &Core::Save, "The history as bytes: what the plugin keeps in [history] file. Releases the GIL.")
+      .def(
+          "restore", &Core::Restore, nb::arg("bytes"),
+          "Replaces the history by one that was saved under the same [dataset] and half-lives. ValueError where it is none; the history is "
+          "then empty.")
       .def_prop_ro("files", &Core::files, "Files remembered.")
       .def_prop_ro("datasets", &Core::datasets, "Datasets remembered.")
       .def_prop_ro("memory_bytes", &Core::memory_bytes, "Memory in use by the history; never more than configured.");

@@ -1,14 +1,20 @@
-// What an open costs in the core: parse the LFN, compute the features, record the open; and the whole of Decide without a model.
-//   core_bench --benchmark_repetitions=5
-// `p50_ns` and `p99_ns` are of single calls, the clock's own cost (about 25 ns) included.
+// What an open costs in the core, step by step and as a whole. (Memory: history_bench.cc.)
+//   core_bench --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true --benchmark_format=json
+// `p50_ns`, `p99_ns` and `p999_ns` are of single calls, of all threads together, the clock's own cost (BM_Clock) included.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <mutex>
 #include <random>
+#include <utility>
 
 #include "smartcache/decider.hh"
+#include "smartcache/file_portfolio.hh"
+#include "smartcache/hash.hh"
 #include "testing/fixtures.hh"
 
 namespace smartcache {
@@ -46,23 +52,36 @@ class Stream {
   int64_t t_us_ = kT0;
 };
 
+// Times each call of `work` on all threads of the benchmark and shows the percentiles of all of them.
 template <typename Work>
 void Measure(benchmark::State& state, Work work) {
+  static std::mutex mutex;
+  static std::vector<double> all;
+  static int finished = 0;
   std::vector<double> samples;
-  samples.reserve(1u << 22);
+  samples.reserve(1u << 20);
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
     work();
     const auto end = std::chrono::steady_clock::now();
     samples.push_back(std::chrono::duration<double, std::nano>(end - start).count());
   }
-  std::sort(samples.begin(), samples.end());
-  state.counters["p50_ns"] = samples[samples.size() / 2];
-  state.counters["p99_ns"] = samples[samples.size() * 99 / 100];
-  state.counters["max_us"] = samples.back() / 1000;
+  const std::lock_guard<std::mutex> lock(mutex);
+  all.insert(all.end(), samples.begin(), samples.end());
+  if (++finished < state.threads()) return;
+  std::sort(all.begin(), all.end());
+  for (const auto& [name, part] : {std::pair("p50_ns", 0.5), std::pair("p99_ns", 0.99), std::pair("p999_ns", 0.999)})
+    state.counters[name] = all[static_cast<size_t>(static_cast<double>(all.size() - 1) * part)];
+  all.clear();
+  finished = 0;
 }
 
-void BM_Features(benchmark::State& state) {
+void BM_Clock(benchmark::State& state) {
+  Measure(state, [] {});
+}
+BENCHMARK(BM_Clock);
+
+void BM_HistoryAndFeatures(benchmark::State& state) {
   FeatureCore core(ParseConfig("", "bench"));
   Stream stream(static_cast<size_t>(state.range(0)));
   std::vector<float> row(core.schema().names.size());
@@ -74,25 +93,124 @@ void BM_Features(benchmark::State& state) {
     benchmark::DoNotOptimize(row.data());
   });
 }
-BENCHMARK(BM_Features)->Arg(1000)->Arg(100000)->Arg(1000000);
+BENCHMARK(BM_HistoryAndFeatures)->Arg(1000)->Arg(100000)->Arg(1000000);
 
-void BM_Decide(benchmark::State& state) {
+void BM_SideTable(benchmark::State& state) {
+  std::vector<std::string> names, rows;
+  for (int64_t i = 0; i < state.range(0); ++i) names.push_back("/store/mc/Run3/D" + std::to_string(i) + "/NANOAODSIM/v1");
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) rows.push_back(testing::SideTableRow(name, 7, kT0 - 1000));
+  const SideTable table(testing::SideTableText(1, kT0, rows), "bench");
+  std::vector<uint64_t> keys;
+  std::mt19937_64 random(4);
+  for (size_t i = 0; i < (1u << 20); ++i) keys.push_back(LfnParser::DatasetKey(names[random() % names.size()]) + i % 2);
+  size_t at = 0;
+  Measure(state, [&] { benchmark::DoNotOptimize(table.Find(keys[at++ & (keys.size() - 1)])); });
+  state.counters["memory_bytes"] = static_cast<double>(table.memory_bytes());
+}
+BENCHMARK(BM_SideTable)->Arg(1000)->Arg(100000)->Arg(1000000);
+
+constexpr size_t kHidden[] = {64, 32}, kOutputs = 3;  // as [training] hidden; BundleJson has three buckets
+
+std::string Weights(const Config& config) {
+  return testing::RandomWeights({MakeSchema(config).names.size(), kHidden[0], kHidden[1], kOutputs});
+}
+
+void BM_EmbeddedModel(benchmark::State& state) {
+  const Network network(Weights(ParseConfig("", "bench")), "bench", static_cast<Network::Code>(state.range(0)));
+  std::vector<float> row(network.inputs(), 0.3f), outputs(network.outputs());
+  Measure(state, [&] {
+    network.Evaluate(row.data(), outputs.data());
+    benchmark::DoNotOptimize(outputs.data());
+    row[0] = outputs[0];
+  });
+}
+// Each code that this CPU can run: portable, AVX2, AVX-512.
+BENCHMARK(BM_EmbeddedModel)->Apply([](auto* bench) {
+  for (const Network::Code code : Network::Runnable()) bench->Arg(static_cast<int64_t>(code));
+});
+
+// What the portfolio adds to an open, for files of which it knows 100 000 and a model that speaks of each; the cache holds a tenth of them.
+void BM_Portfolio(benchmark::State& state) {
+  constexpr size_t kFiles = 100000;
+  constexpr int64_t kBytes = 1000;
+  constexpr double kEdges[] = {3600, 86400}, kSays[] = {0.3, 0.3, 0.4};
+  FilePortfolio portfolio({true, INT64_C(256) << 20, ""}, kBytes, true, true);
+  portfolio.Room(kBytes * kFiles / 10);
+  portfolio.Tidy();
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> uniform;
+  int64_t t_us = kT0;
+  const auto open = [&] {
+    const auto file = static_cast<uint64_t>(std::pow(uniform(random), 3.0) * kFiles);
+    const Forecast forecast{kEdges, 2, 1, 3600, kSays, true};
+    return portfolio.Opened({Mix(file), file % 3000, t_us += 100000, kBytes, 1.0, 0.3}, &forecast).stores;
+  };
+  for (size_t i = 0; i < 10 * kFiles; ++i) {
+    if (i % 1024 == 0) portfolio.Tidy();
+    open();
+  }
+  Measure(state, [&] { benchmark::DoNotOptimize(open()); });
+}
+BENCHMARK(BM_Portfolio);
+
+void BM_Policy(benchmark::State& state) {
+  Config config = ParseConfig("[policy]\nalways_admit = [\"/store/keep/\"]\nnever_admit = [\"/store/*/temp/*\"]\n", "bench");
+  const Policy policy(config.policy);
+  Stream stream(1000);
+  double uniform = 0;
+  Measure(state, [&] {
+    const auto rule = policy.ByRule(stream.Next(), false);
+    uniform = uniform < 0.9 ? uniform + 0.01 : 0;
+    const Scored scored{uniform, policy.UnderPressure(0.5, 0.93f), 0.1, Reason::kModel};
+    benchmark::DoNotOptimize(rule ? *rule : policy.ByScore(scored, false, uniform));
+  });
+}
+BENCHMARK(BM_Policy);
+
+Config WithoutLog() {
   Config config = ParseConfig("", "bench");
   config.decision_log.port = 0;
-  Decider decider(config, "host:1094", 0, 1, [](const std::string&) {});
-  Stream stream(100000);
-  int64_t t_us = kT0;
-  Measure(state, [&] { benchmark::DoNotOptimize(decider.Decide(t_us += 100000, stream.Next(), false, -1, 0.5f)); });
+  return config;
 }
-BENCHMARK(BM_Decide);
+
+// The whole of Decide: each thread opens files of its own, as clients do, at a time that all share.
+void DecideOnAllThreads(benchmark::State& state, const std::function<std::unique_ptr<Decider>()>& make) {
+  static std::unique_ptr<Decider> decider;
+  static std::atomic<int64_t> t_us;
+  if (state.thread_index() == 0) {
+    decider = make();
+    t_us = kT0;
+  }
+  Stream stream(100000);
+  Measure(state, [&] { benchmark::DoNotOptimize(decider->Decide(t_us += 1000, stream.Next(), false, -1, 0.5f)); });
+}
+
+void BM_DecideWithoutModel(benchmark::State& state) {
+  DecideOnAllThreads(state, [] { return std::make_unique<Decider>(WithoutLog(), "host:1094", 0, 1, [](const std::string&) {}); });
+}
+BENCHMARK(BM_DecideWithoutModel)->Threads(1)->Threads(8)->UseRealTime();
+
+void BM_DecideEmbedded(benchmark::State& state) {
+  static const testing::TempFolder folder;
+  DecideOnAllThreads(state, [] {
+    Config config = WithoutLog();
+    config.model.use = ModelUse::kEmbedded;
+    config.model.bundle_dir = folder.path().string();
+    testing::Install(folder.path(), "reuse_v1", testing::BundleJson("reuse_v1", MakeSchema(config).hash), "", Weights(config));
+    auto decider = std::make_unique<Decider>(config, "host:1094", 0, 1, [](const std::string&) {});
+    if (!testing::WaitUntil([&] { return decider->model_name() == "reuse_v1"; })) throw std::runtime_error("no model");
+    return decider;
+  });
+}
+BENCHMARK(BM_DecideEmbedded)->Threads(1)->Threads(8)->UseRealTime();
 
 // With the model asked: what HTTP costs when the server answers at once.
 void BM_DecideWithEndpoint(benchmark::State& state) {
   testing::Server server;
   server.RespondJson("[0.7,0.2,0.1]");
   const testing::TempFolder folder;
-  Config config = ParseConfig("", "bench");
-  config.decision_log.port = 0;
+  Config config = WithoutLog();
   config.model.endpoint_url = server.url();
   config.model.bundle_dir = folder.path().string();
   testing::Install(folder.path(), "reuse_v1", testing::BundleJson("reuse_v1", MakeSchema(config).hash));
@@ -101,22 +219,10 @@ void BM_DecideWithEndpoint(benchmark::State& state) {
   Stream stream(100000);
   int64_t t_us = kT0;
   Measure(state, [&] { benchmark::DoNotOptimize(decider.Decide(t_us += 100000, stream.Next(), false, -1, 0.5f)); });
-  state.counters["answered"] = static_cast<double>(decider.counters()->asked(Reason::kModel)) / static_cast<double>(state.iterations());
+  state.counters["answered"] = static_cast<double>(decider.counters()->asked(Role::kChampion, Source::kEndpoint, Reason::kModel)) /
+                               static_cast<double>(state.iterations());
 }
 BENCHMARK(BM_DecideWithEndpoint)->UseRealTime();
-
-void BM_DecideContended(benchmark::State& state) {
-  static std::unique_ptr<Decider> decider;
-  if (state.thread_index() == 0) {
-    Config config = ParseConfig("", "bench");
-    config.decision_log.port = 0;
-    decider = std::make_unique<Decider>(config, "host:1094", 0, 1, [](const std::string&) {});
-  }
-  Stream stream(10000);
-  int64_t t_us = kT0;
-  for (auto _ : state) benchmark::DoNotOptimize(decider->Decide(t_us += 100000, stream.Next(), false, -1, 0.5f));
-}
-BENCHMARK(BM_DecideContended)->Threads(2)->Threads(8)->UseRealTime();
 
 }  // namespace
 }  // namespace smartcache

@@ -5,9 +5,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
+
+#include "smartcache/sha256.hh"
 
 namespace smartcache::testing {
 
@@ -51,12 +57,77 @@ std::string BundleJson(const std::string& name, const std::string& schema_hash, 
          R"(,"thresholds":{"admit":0.5,"evict":0.1},"metrics":{},"provenance":{}})";
 }
 
-void Install(const fs::path& dir, const std::string& name, const std::string& bundle_json, const std::string& golden_json) {
+std::string RandomWeights(const std::vector<size_t>& widths, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  const auto floats = [&](size_t count, float spread) {
+    nlohmann::json list = nlohmann::json::array();
+    for (size_t i = 0; i < count; ++i) list.push_back(spread * normal(random));
+    return list;
+  };
+  nlohmann::json layers = nlohmann::json::array(), scale = nlohmann::json::array();
+  for (size_t layer = 0; layer + 1 < widths.size(); ++layer) {
+    nlohmann::json kernel = nlohmann::json::array();
+    for (size_t i = 0; i < widths[layer]; ++i)
+      kernel.push_back(floats(widths[layer + 1], std::sqrt(2.0f / static_cast<float>(widths[layer]))));
+    layers.push_back(
+        {{"kernel", kernel}, {"bias", floats(widths[layer + 1], 0.1f)}, {"activation", layer + 2 == widths.size() ? "softmax" : "relu"}});
+  }
+  for (size_t i = 0; i < widths[0]; ++i) scale.push_back(std::exp(normal(random)));
+  return nlohmann::json{{"layers", layers}, {"normalization", {{"mean", floats(widths[0], 3)}, {"scale", scale}}}}.dump();
+}
+
+std::string SideTableText(int64_t version, int64_t until_us, const std::vector<std::string>& rows) {
+  const nlohmann::json head = {{"format", 1},
+                               {"kind", "smartcache-datasets"},
+                               {"version", version},
+                               {"until_us", until_us},
+                               {"windows_s", std::vector<double>{3600, 86400}},
+                               {"left_out", 0}};
+  std::string text = head.dump() + "\n";
+  for (const std::string& row : rows) text += row + "\n";
+  Sha256 hash;
+  hash.Add(text);
+  return text + R"({"rows":)" + std::to_string(rows.size()) + R"(,"sha256":")" + hash.Hex() + "\"}\n";
+}
+
+std::string SideTableRow(const std::string& dataset, int64_t opens, int64_t last_open_us) {
+  const nlohmann::json row = {{"dataset", dataset},
+                              {"opens", {opens / 2, opens}},
+                              {"read_bytes", {opens * 100, opens * 300}},
+                              {"files", std::min<int64_t>(2, opens)},
+                              {"caches", std::min<int64_t>(2, opens)},
+                              {"reopened", 0.5},
+                              {"part_read", 0.25},
+                              {"last_open_us", last_open_us}};
+  return row.dump();
+}
+
+std::string ConstantWeights(size_t features, const std::vector<double>& outputs) {
+  nlohmann::json bias = nlohmann::json::array();
+  for (const double each : outputs) bias.push_back(std::log(each));
+  const nlohmann::json layer = {
+      {"kernel", std::vector<std::vector<float>>(features, std::vector<float>(outputs.size()))}, {"bias", bias}, {"activation", "softmax"}};
+  const std::vector<float> zeros(features), ones(features, 1);
+  return nlohmann::json{{"layers", {layer}}, {"normalization", {{"mean", zeros}, {"scale", ones}}}}.dump();
+}
+
+void Install(const fs::path& dir, const std::string& name, const std::string& bundle_json, const std::string& golden_json,
+             const std::string& weights_json) {
   WriteFile(dir / name / "bundle.json", bundle_json);
   if (!golden_json.empty()) WriteFile(dir / name / "golden.json", golden_json);
+  if (!weights_json.empty()) WriteFile(dir / name / "weights.json", weights_json);
   fs::create_symlink(name, dir / "next");
   fs::rename(dir / "next", dir / "current");
 }
+
+namespace {
+
+std::string JsonReply(const std::string& body) {
+  return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+}  // namespace
 
 Server::Server() {
   listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -88,12 +159,17 @@ void Server::Drop() {
 void Server::Respond(const std::string& raw, bool close_after) {
   const std::lock_guard<std::mutex> lock(mutex_);
   response_ = raw;
+  answer_ = nullptr;
   close_after_ = close_after;
 }
 
-void Server::RespondJson(const std::string& body) {
-  Respond("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+void Server::RespondTo(std::function<std::string(const std::string& body)> answer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  answer_ = std::move(answer);
+  close_after_ = false;
 }
+
+void Server::RespondJson(const std::string& body) { Respond(JsonReply(body)); }
 
 std::string Server::last_request() const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -130,7 +206,7 @@ void Server::Serve(int client) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       last_request_ = input.substr(0, whole);
-      response = response_;
+      response = answer_ ? JsonReply(answer_(last_request_.substr(head + 4))) : response_;
       open = !close_after_;
     }
     input.erase(0, whole);

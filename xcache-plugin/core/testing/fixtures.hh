@@ -34,7 +34,7 @@ void WriteFile(const std::filesystem::path& path, const std::string& text);
 std::string ReadFile(const std::filesystem::path& path);
 
 // Polls until `condition` holds; false when `timeout_s` has passed.
-bool WaitUntil(const std::function<bool()>& condition, double timeout_s = 10);
+bool WaitUntil(const std::function<bool()>& condition, double timeout_s = 60);
 
 // Collects log lines from any thread.
 class LogLines {
@@ -55,9 +55,18 @@ class LogLines {
 
 // bundle.json of a model with the buckets <= 1 h, <= 1 d, later; thresholds admit 0.5, evict 0.1; horizon 1 h, or 1 d with 2 buckets.
 std::string BundleJson(const std::string& name, const std::string& schema_hash, int horizon_buckets = 1);
-// Installs it as `dir`/`name` and moves `dir`/current there, as promotion does.
-void Install(const std::filesystem::path& dir, const std::string& name, const std::string& bundle_json,
-             const std::string& golden_json = "");
+// weights.json of a network of these widths (features, hidden..., outputs) with random weights.
+std::string RandomWeights(const std::vector<size_t>& widths, unsigned seed = 1);
+// The same of a network that answers `outputs` whatever the features are.
+std::string ConstantWeights(size_t features, const std::vector<double>& outputs);
+// Installs them as `dir`/`name` and moves `dir`/current there, as promotion does; no file where a text is empty.
+void Install(const std::filesystem::path& dir, const std::string& name, const std::string& bundle_json, const std::string& golden_json = "",
+             const std::string& weights_json = "");
+
+// A side table of these rows, each the text of a JSON object, with a foot that fits. Of the windows of an hour and a day.
+std::string SideTableText(int64_t version, int64_t until_us, const std::vector<std::string>& rows);
+// Such a row: opened `opens` times in a day at two caches, half of them in the last hour.
+std::string SideTableRow(const std::string& dataset, int64_t opens, int64_t last_open_us);
 
 // A TCP server on loopback that answers every HTTP request with what `respond` returns, byte for byte, and then keeps the connection or,
 // where `close_after` is set, closes it. An empty reply is never sent: the client waits.
@@ -69,6 +78,8 @@ class Server {
   int port() const { return port_; }
 
   void Respond(const std::string& raw, bool close_after = false);
+  // 200 with what `answer` makes of a request's body; called with a lock held.
+  void RespondTo(std::function<std::string(const std::string& body)> answer);
   // How long each reply takes from now on.
   void Delay(int ms) { delay_ms_ = ms; }
   // Closes all connections, as a server does with those that are idle for long.
@@ -90,6 +101,7 @@ class Server {
   std::atomic<size_t> requests_{0}, connections_{0};
   mutable std::mutex mutex_;  // guards the members below
   std::string response_, last_request_;
+  std::function<std::string(const std::string&)> answer_;
   bool close_after_ = false;
   std::vector<std::thread> threads_;
   std::set<int> clients_;

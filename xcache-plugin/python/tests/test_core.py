@@ -1,5 +1,7 @@
 """The binding: what contract 3 promises, and that replaying gives the bits that observing gave."""
 
+import hashlib
+import json
 import math
 import threading
 from pathlib import Path
@@ -31,6 +33,7 @@ def opens(n: int, seed: int = 7) -> tuple:
         rng.random(n) < 0.5,
         np.where(rng.random(n) < 0.5, rng.integers(0, 10**10, n), -1),
         rng.random(n).astype(np.float32),
+        np.where(rng.random(n) < 0.5, rng.random(n), -1).astype(np.float32),
     )
 
 
@@ -62,12 +65,13 @@ def test_the_hash_ignores_what_features_do_not_depend_on() -> None:
 
 
 def test_replay_equals_observe_to_the_last_bit() -> None:
-    t_us, lfn, on_disk, size, fill = opens(3000)
+    columns = opens(3000)
+    lfn = columns[1]
     one, other = _core.Core(), _core.Core()
-    replayed = one.replay(t_us, lfn, on_disk, size, fill)
+    replayed = one.replay(*columns)
     assert replayed.dtype == np.float32
     assert replayed.shape == (3000, len(names()))
-    each = [other.observe(int(t), f, bool(d), int(s), float(p)) for t, f, d, s, p in zip(t_us, lfn, on_disk, size, fill, strict=True)]
+    each = [other.observe(int(t), f, bool(d), int(s), float(p), float(r)) for t, f, d, s, p, r in zip(*columns, strict=True)]
     assert replayed.tobytes() == np.stack(each).tobytes()
     assert (one.files, one.datasets) == (other.files, other.datasets) == (len(set(lfn)), len({one.dataset_of(f) for f in lfn}))
 
@@ -99,6 +103,39 @@ def test_a_second_and_third_open_know_their_gaps() -> None:
     assert third["file_opens_decayed_3600s"] == pytest.approx(math.log1p((0.5 + 1) / 4))
     assert third["dataset_reopen_share"] == pytest.approx(2 / 6)
     assert third["dataset_reopen_gap"] == pytest.approx(math.log1p(3600))
+
+
+@pytest.mark.parametrize("toml", ["", "[history]\nmemory_bytes = 100000"])
+def test_a_restored_core_goes_on_to_the_last_bit(toml: str) -> None:
+    columns = opens(6000)
+    whole = _core.Core(toml).replay(*columns)
+    first, second = _core.Core(toml), _core.Core(toml)
+    first.replay(*(column[:4000] for column in columns))
+    second.observe(T0, LFN, False, -1, -1.0)  # what was there before is not there any more
+    second.restore(first.save())
+    assert (second.files, second.datasets) == (first.files, first.datasets)
+    assert second.replay(*(column[4000:] for column in columns)).tobytes() == whole[4000:].tobytes()
+
+
+def test_bytes_that_are_no_history_are_refused_and_leave_it_empty() -> None:
+    core = _core.Core()
+    row(core)
+    saved = core.save()
+    for damaged, why in ((b"", "is not a saved history"), (saved[:-1], "is truncated"), (saved[:90] + b"?" + saved[91:], "is damaged")):
+        row(core)
+        with pytest.raises(ValueError, match=why):
+            core.restore(damaged)
+        assert core.files == 0
+    with pytest.raises(ValueError, match=r"another \[dataset\]"):
+        _core.Core("[dataset]\nlevels = 2").restore(saved)
+
+
+def test_what_was_read_last_time_is_unknown_where_nobody_told() -> None:
+    t_us, lfn, on_disk, size, fill, _ = opens(200)
+    untold = _core.Core().replay(t_us, lfn, on_disk, size, fill)
+    told = _core.Core().replay(t_us, lfn, on_disk, size, fill, np.full(200, -1, np.float32))
+    assert untold.tobytes() == told.tobytes()
+    assert set(untold[:, names().index("file_read_share")]) == {-1}
 
 
 def test_a_feature_never_knows_its_own_open_or_later_ones() -> None:
@@ -186,16 +223,27 @@ def test_the_reference_configuration_itself_is_accepted() -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    t_us, lfn, on_disk, size, fill = opens(10)
+    t_us, lfn, on_disk, size, fill, read_share = opens(10)
     with pytest.raises(ValueError, match="on_disk has 9 entries, t_us has 10"):
         _core.Core().replay(t_us, lfn, on_disk[:9], size, fill)
+    with pytest.raises(ValueError, match="read_share has 9 entries, t_us has 10"):
+        _core.Core().replay(t_us, lfn, on_disk, size, fill, read_share[:9])
 
 
 def test_a_core_that_another_thread_uses_is_refused() -> None:
     columns = opens(200_000)
     core = _core.Core()
     refused = 0
-    thread = threading.Thread(target=core.replay, args=columns)
+
+    def replay() -> None:
+        while True:
+            try:
+                core.replay(*columns)
+            except RuntimeError:  # the others were first
+                continue
+            return
+
+    thread = threading.Thread(target=replay)
     thread.start()
     while thread.is_alive():
         for call in (lambda: row(core), lambda: core.replay(*opens(2))):
@@ -225,3 +273,40 @@ def test_replay_releases_the_gil() -> None:
         ticks += 1
     thread.join()
     assert ticks > 1000
+
+
+def side_table(**changed: object) -> bytes:
+    """A side table of one dataset, that of LFN."""
+    head = {"format": 1, "kind": "smartcache-datasets", "version": 7, "until_us": T0, "windows_s": [60.0, 3600.0], "left_out": 0}
+    dataset = {"dataset": _core.Core().dataset_of(LFN), "opens": [1, 8], "read_bytes": [5, 6], "files": 3, "caches": 2, "reopened": 0.5}
+    rows = [head, {**dataset, "part_read": None, "last_open_us": T0 - HOUR, **changed}]
+    text = b"".join(json.dumps(each).encode() + b"\n" for each in rows)
+    return text + json.dumps({"rows": 1, "sha256": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
+
+
+def test_what_a_side_table_says_is_in_the_features_and_nowhere_else() -> None:
+    table = _core.SideTable(side_table())
+    assert (table.version, table.until_us, table.datasets) == (7, T0, 1)
+    with_table, without = _core.Core(), _core.Core()
+    columns = opens(100)
+    columns[1][:50] = [LFN] * 50
+    one, other = with_table.replay(*columns, table), without.replay(*columns)
+    federation = [number for number, name in enumerate(names()) if name.startswith("federation_")]
+    assert (other[:, federation] == -1).all()
+    assert (np.delete(one, federation, 1) == np.delete(other, federation, 1)).all()
+    assert with_table.save() == without.save()
+    row = dict(zip(names(), one[0].tolist(), strict=True))
+    assert (row["federation_known"], row["federation_part_read"]) == (1, -1)
+    assert row["federation_opens"] == pytest.approx(math.log1p(8))
+    assert row["federation_reopen_share"] == pytest.approx(5 / 12)
+    assert row["federation_gap"] == pytest.approx(math.log1p((columns[0][0] - T0 + HOUR) / 1e6), rel=1e-6)
+    assert one[99, names().index("federation_known")] == 0
+    told = [each if isinstance(each, str) else each.item() for each in (column[0] for column in columns)]
+    assert one[0].tobytes() == _core.Core().observe(*told, table).tobytes()
+
+
+def test_a_side_table_that_is_none_says_why() -> None:
+    with pytest.raises(ValueError, match="line 2: reopened must be from 0 to 1, but is 2"):
+        _core.SideTable(side_table(reopened=2))
+    with pytest.raises(ValueError, match="cut short"):
+        _core.SideTable(b"")

@@ -29,6 +29,9 @@ struct DatasetConfig {
 
 struct HistoryConfig {
   int64_t memory_bytes;
+  std::string file{};  // empty: not kept
+  double save_s{};
+  bool scan{};  // not of the history itself
 };
 
 struct FeaturesConfig {
@@ -36,8 +39,12 @@ struct FeaturesConfig {
   int token_buckets;
 };
 
+// Who is asked at an open: the endpoint and, where it does not answer, the embedded copy of its model; or one of them alone.
+enum class ModelUse { kEndpointThenEmbedded, kEndpoint, kEmbedded };
+
 struct ModelConfig {
   std::string bundle_dir;
+  ModelUse use;
   std::string endpoint_url;
   double deadline_ms;
   double poll_s;
@@ -48,12 +55,48 @@ struct ModelConfig {
   std::string ca_file;
 };
 
+struct ChallengerConfig {
+  double canary_share;
+  bool shadow;
+};
+
+struct PressurePoint {
+  double fill, factor;
+};
+
 struct PolicyConfig {
+  std::string off_file;  // see off_switch.hh; empty: none
   bool fallback_admit;
-  std::vector<std::string> always_admit;
+  std::vector<std::string> always_admit;  // patterns: see pattern.hh
   std::vector<std::string> never_admit;
+  std::vector<PressurePoint> pressure;
   double explore;
-  bool evict;
+};
+
+enum class EvictThrough { kAuto, kProcess, kClient };
+
+struct EvictorConfig {
+  bool enabled;
+  bool dry_run;
+  EvictThrough through;
+  double high, low;
+  bool benefit_per_open;  // else: per byte
+  int64_t capacity_bytes;
+  double scan_s;
+  int files_per_minute, answers_per_minute;
+};
+
+struct BudgetConfig {
+  int64_t write_bytes_per_s;
+  double burst_s;
+  int64_t objects;
+  int64_t unknown_size_bytes;
+};
+
+struct PortfolioConfig {
+  bool enabled;
+  int64_t memory_bytes;
+  std::string file;  // empty: not kept
 };
 
 struct DecisionLogConfig {
@@ -65,6 +108,17 @@ struct DecisionLogConfig {
 struct PluginMetricsConfig {
   std::string textfile;
   double interval_s;
+  std::string bind;
+  int port;
+};
+
+struct SideTableConfig {
+  std::string file;  // empty: there is none
+  double poll_s;
+};
+
+struct TraceConfig {
+  unsigned concerns;  // a sum of Concern: see trace.hh
 };
 
 struct Config {
@@ -73,9 +127,15 @@ struct Config {
   HistoryConfig history;
   FeaturesConfig features;
   ModelConfig model;
+  ChallengerConfig challenger{};
   PolicyConfig policy;
+  BudgetConfig budget;
+  EvictorConfig evictor;
+  PortfolioConfig portfolio{};
   DecisionLogConfig decision_log;
   PluginMetricsConfig plugin_metrics;
+  TraceConfig trace;
+  SideTableConfig side_table;
 };
 
 // The text of the reference configuration.

@@ -1,4 +1,7 @@
-// The model behind an HTTP endpoint that speaks the TFaaS API: POST URL/json {"keys":[...],"values":[...],"model":NAME} -> [p1,...,pB].
+// The model behind an HTTP endpoint that speaks the TFaaS API: POST URL/json {"model":NAME,"keys":[...],"values":[...]} -> [p1,...,pB].
+//
+// A server may answer several rows at once ("rows": [[...],...] in place of "values"; a stock TFaaS does not). Whether it does is found out
+// with the golden rows, and forgotten at the first such reply that is none: then each row is a request.
 //
 // Before anything is sent an open may find the breaker open (kBreakerOpen), the address unknown or no server there (kUnreachable). Once
 // sent: no reply in time is kDeadline, a connection that broke without one is kUnreachable, anything but status 200 with exactly B finite
@@ -39,7 +42,11 @@ class EndpointModel : public Model {
   ~EndpointModel() override;
 
   void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
-  Warmth Warm(const Bundle& bundle, std::string* why) override;
+  // One request, one deadline, and one answer or reason for all.
+  void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept override;
+  size_t rows_at_once() const noexcept override;
+  Warmth Warm(const Bundle& bundle, Finding* finding) override;
+  void Forget() noexcept override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -50,9 +57,22 @@ class EndpointModel : public Model {
   // Takes a connection until `deadline`; null where none came free.
   Connection* Take(Clock::time_point deadline);
   void GiveBack(Connection* connection);
-  // Sends and checks one request on a connection that the caller holds.
+  // Some rows of features, and where their predictions go.
+  struct Rows {
+    const float* const* features;
+    Prediction* out;
+    size_t count;
+
+    void Say(Reason reason) const;
+  };
+  // One request under the deadline, where the breaker and the connections allow one.
+  void PredictOnce(const Bundle& bundle, const Rows& rows) noexcept;
+  // Sends and checks one request on a connection that the caller holds; for one row as TFaaS knows it.
+  void Ask(Connection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline);
   void Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
-  Warmth AskGoldenRows(const Bundle& bundle, std::string* why);
+  // Whether the endpoint answers several rows at once as it does each.
+  bool AnswersRows(const Bundle& bundle);
+  Warmth AskGoldenRows(const Bundle& bundle, Finding* finding);
   // Whether a request is answered as fast as an open needs it.
   bool AnswersInTime(const Bundle& bundle);
   void Maintain() noexcept;
@@ -74,6 +94,7 @@ class EndpointModel : public Model {
   std::vector<Connection*> idle_;
 
   Breaker breaker_;
+  std::atomic<bool> takes_rows_{false};
   std::shared_ptr<const Route> route_;          // address and token in use, swapped as a whole
   std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
   std::string token_;                           // the constructor's, then the maintenance thread's own, as are those below

@@ -31,6 +31,8 @@ class LfnParser {
   void Parse(std::string_view lfn, ParsedLfn* out) const;
 
   std::string DatasetOf(std::string_view lfn) const;
+  // ParsedLfn::dataset of the files of the dataset with this name, as DatasetOf gives it.
+  static uint64_t DatasetKey(std::string_view dataset);
 
  private:
   int LevelsFor(std::string_view lfn) const;

@@ -1,0 +1,301 @@
+"""The endpoints together: a version is verified at each before any cache uses it, and each that returns is brought to it.
+
+The rule, where not all of them are there:
+
+- One that answers, but refuses, answers wrong or has no room, holds the version up: nobody can say whether the version or the endpoint is
+  at fault. After ``wait_s`` the version counts as one that could not be deployed, and the caller says so; it is tried again all the same.
+- One that is away (cannot be reached, or answers with 5xx) is waited for ``wait_s`` from when it was first missed; then the version goes
+  live without it. At least one endpoint must have the version, or nothing has verified it. One that answers, and only the version does not
+  get there (an upload that times out, or is put off each time), is not away, however often it is put off.
+- A version that is gone back to has served: whoever has it serves it again, and nobody holds that up.
+- One that returns is not counted as serving until it has the version that is live, has answered its golden rows, and has it as the model
+  of predictions that name none.
+
+Nothing here needs undoing: an endpoint holds several versions at once, callers name the one they mean, and what a killed process left half
+done is found by asking, and finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from smartcache.config import Gates as Settings
+
+from . import latency
+from .bundle import Bundle
+from .gates import Gate
+from .latency import Latency
+from .serving import Endpoint, EndpointAway, EndpointFull, ServingError
+from .uploads import Uploads
+
+GATE: Final = "endpoint"
+_THREADS: Final = 16
+
+
+def gate(value: str, passed: bool) -> Gate:
+    """The gate's answer about a version: whether the endpoints have it."""
+    return Gate(GATE, value, "each endpoint takes it and answers its golden rows", passed)
+
+
+@dataclass
+class Member:
+    """One endpoint, as it was found last."""
+
+    endpoint: Endpoint
+    #: What this host has uploaded there, and elsewhere.
+    uploads: Uploads
+    #: The version that it was seen to serve, verified; empty while it is away or answers wrong.
+    serves: str = ""
+    #: Since when it does (Unix time); None where it does not.
+    since_us: int | None = None
+    #: Since when it is away (Unix time); None where it is not.
+    away_since_us: int | None = None
+    trouble: str = ""
+    #: What an earlier process knew: the version that it served, and since when.
+    before: tuple[str, int | None] = ("", None)
+    #: What it was verified for while it was reachable without a break.
+    _verified: set[str] = field(default_factory=set)
+    #: What it took for the versions that were timed there.
+    timed: dict[str, Latency] = field(default_factory=dict)
+    #: Whether it answered at all when something was last to be installed there.
+    answers: bool = False
+    _pruned: bool = False
+    _missed_s: float | None = None
+    #: Which version it has not taken, since when, and whether it answered when that was last tried.
+    _untaken: tuple[str, float, bool] = ("", 0.0, False)
+
+    def here(self) -> None:
+        """It has answered."""
+        self.away_since_us = self._missed_s = None
+        self.trouble = ""
+
+    def fails(self, error: ServingError) -> None:
+        """It is away, or answers wrong for what is live."""
+        self.serves, self.since_us, self.trouble = "", None, str(error)
+        self._verified.clear()
+        self.timed.clear()
+        self._pruned = False
+        if not isinstance(error, EndpointAway):
+            self.away_since_us = self._missed_s = None
+        elif self._missed_s is None:
+            self._missed_s, self.away_since_us = time.monotonic(), time.time_ns() // 1000
+
+    def away_s(self) -> float:
+        """For how long it has been away."""
+        return 0.0 if self._missed_s is None else time.monotonic() - self._missed_s
+
+    def note_taken(self, name: str, taken: bool) -> None:
+        """The version ``name`` was to be installed there, and was or was not. Who has just come back has all its time before it."""
+        known, since_s, answered = self._untaken
+        if known != name or (self.answers and not answered):
+            since_s = time.monotonic()
+        self._untaken = ("", 0.0, False) if taken else (name, since_s, self.answers)
+
+    def untaken_s(self, name: str) -> float:
+        """For how long it has not taken the version ``name``."""
+        return time.monotonic() - self._untaken[1] if self._untaken[0] == name else 0.0
+
+    def missing_s(self, name: str) -> float:
+        """For how long the version ``name`` has been waiting for it."""
+        return self.untaken_s(name) if self.answers else self.away_s()
+
+    def has(self, name: str) -> bool:
+        """Whether it holds the version ``name``, verified."""
+        return name in self._verified
+
+    def install(self, bundle: Bundle) -> None:
+        """Have it hold ``bundle``, verified by the golden rows. Raises :class:`ServingError`."""
+        name = bundle.info.name
+        self.answers = False
+        there = self.endpoint.models()
+        self.answers = True
+        uploaded = name not in there
+        if uploaded:
+            self._upload(bundle)
+        elif name in self._verified:
+            return
+        try:
+            self.endpoint.check_golden(bundle)
+        except EndpointAway:
+            raise
+        except ServingError as error:
+            if name not in self.uploads.at(self.endpoint.url):
+                raise ServingError(f"{error}; a model of this name was there already: if it is not ours, delete it there") from error
+            # Uploaded but wrong: without this the next round would find it there and upload nothing.
+            with contextlib.suppress(ServingError):
+                self.withdraw(name)
+            raise
+        self._verified.add(name)
+
+    def _upload(self, bundle: Bundle) -> None:
+        name = bundle.info.name
+        self.uploads.add(self.endpoint.url, name)
+        try:
+            self.endpoint.upload(bundle)
+        except ServingError as error:
+            if error.status != 409:
+                if 400 <= error.status < 500:  # else it may be there all the same
+                    self.uploads.drop(self.endpoint.url, name)
+                raise
+            if name in self.endpoint.models():
+                self.uploads.drop(self.endpoint.url, name)
+                return  # somebody else has uploaded it meanwhile
+            # It serves no model of this name, so what is in the way is a folder that it could not load.
+            self.endpoint.delete(name)
+            self.endpoint.upload(bundle)
+
+    def time(self, bundle: Bundle, settings: Settings) -> None:
+        """Time the installed ``bundle``, once as long as it is reachable. Raises :class:`ServingError`."""
+        if settings.latency_requests and bundle.info.name not in self.timed:
+            self.timed[bundle.info.name] = latency.measure(self.endpoint, bundle, settings)
+
+    def withdraw(self, name: str) -> None:
+        """Delete a version that this host has uploaded and that is not to serve, unless it does. Raises :class:`ServingError`."""
+        self.timed.pop(name, None)
+        if name in self.uploads.at(self.endpoint.url) and self.serves != name and self.endpoint.default() != name:
+            self._verified.discard(name)
+            self.endpoint.delete(name)
+            self.uploads.drop(self.endpoint.url, name)
+
+    def switch(self, name: str) -> None:
+        """Have predictions that name no model be answered by ``name``, which is installed."""
+        moved = self.endpoint.default() != name
+        if moved:
+            self.endpoint.set_default(name)
+        if self.serves != name:
+            known, since_us = self.before
+            self.serves, self.since_us = name, since_us if known == name and not moved else time.time_ns() // 1000
+            self._pruned = False
+
+    def prune(self, number: re.Pattern[str], kept: set[str], newest: int) -> None:
+        """Delete the versions that are not kept and older than the newest that is: newer ones may be another host's, which is ahead."""
+        if self._pruned or not self.serves:
+            return
+        for name in sorted(self.endpoint.models() - kept):
+            if (found := number.fullmatch(name)) and int(found[1]) < newest:
+                self.endpoint.delete(name)
+                self._verified.discard(name)
+                self.uploads.drop(self.endpoint.url, name)
+        self._pruned = True
+
+
+class Fleet:
+    """All endpoints. One thread; the calls go to all endpoints at once."""
+
+    def __init__(self, endpoints: Iterable[Endpoint], wait_s: float) -> None:
+        uploads = Uploads()
+        self.members = [Member(endpoint, uploads) for endpoint in endpoints]
+        self.wait_s = wait_s
+
+    def remember(self, uploads: Uploads) -> None:
+        """Keep there what is uploaded."""
+        for member in self.members:
+            member.uploads = uploads
+
+    def prepare(self, bundle: Bundle, *, wait: bool = True, back: bool = False, timing: Settings | None = None) -> list[Latency]:
+        """Install ``bundle`` at each endpoint; returns when it may go live, or raises :class:`ServingError`, by the rule above.
+
+        ``wait`` False: one that is away is not waited for. ``back``: it has served before. ``timing``: predictions are timed too, as these
+        settings have it; what was measured is returned, for each endpoint that is not away.
+        """
+        name = bundle.info.name
+
+        def install(member: Member) -> None:
+            member.install(bundle)
+            if timing is not None:
+                member.time(bundle, timing)
+
+        errors = self._each(install, EndpointAway)
+        for number, member in enumerate(self.members):
+            member.note_taken(name, number not in errors)
+        if errors and (not back or len(errors) == len(self.members)):
+            self._require_ready(name, errors, wait)
+        return [member.timed[name] for member in self.members if timing is not None and name in member.timed]
+
+    def _require_ready(self, name: str, errors: dict[int, ServingError], wait: bool) -> None:
+        """Raise what is in the way of ``name``; those whose time is over are not."""
+        refused = {number: error for number, error in errors.items() if not isinstance(error, EndpointAway)}
+        for number, error in errors.items():
+            if wait and number not in refused and self.members[number].answers and self.members[number].untaken_s(name) >= self.wait_s:
+                text = f"{error}; else it answers, but has not taken {name} in [promote] wait_s {self.wait_s:g} s"
+                refused[number] = EndpointFull(text, error.status)
+        if refused:
+            longest = max(refused, key=lambda number: self.members[number].untaken_s(name))
+            refused[longest].untaken_s = self.members[longest].untaken_s(name)
+            raise refused[longest]
+        if len(errors) == len(self.members):
+            raise next(iter(errors.values()))
+        for number, error in errors.items():
+            if wait and self.members[number].missing_s(name) < self.wait_s:
+                raise EndpointAway(f"{error}; the new version waits for it for [promote] wait_s {self.wait_s:g} s")
+
+    def withdraw(self, name: str) -> None:
+        """Delete a version where this host has uploaded it and it does not serve; what cannot be deleted now is left to :meth:`discard`."""
+        self._each(lambda member: member.withdraw(name), EndpointAway)
+
+    def discard(self, kept: set[str]) -> list[str]:
+        """Delete what this host has uploaded and does not keep, where the endpoint is not known to be away; returns what is in the way."""
+
+        def discard(member: Member) -> None:
+            for name in sorted(member.uploads.at(member.endpoint.url) - kept):
+                if member.away_since_us is None:
+                    member.withdraw(name)
+
+        return [str(error) for error in self._each(discard, noted=None).values()]
+
+    def keep(self, bundle: Bundle) -> list[str]:
+        """Have each endpoint serve ``bundle``, which is live; returns what is wrong, a text for each that does not."""
+
+        def serve(member: Member) -> None:
+            member.install(bundle)
+            member.switch(bundle.info.name)
+            member.here()
+
+        return [str(error) for error in self._each(serve).values()]
+
+    def hold(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
+        """Have each endpoint that is not known to be away hold ``bundle`` beside what it serves, verified.
+
+        Returns what is in the way, by URL. For a version that is only tried: what an endpoint serves, and since when, stays as it was
+        noted. ``but``: URLs that are left alone.
+        """
+
+        def install(member: Member) -> None:
+            if member.away_since_us is None and member.endpoint.url not in but:
+                member.install(bundle)
+
+        return {self.members[number].endpoint.url: error for number, error in self._each(install, noted=None).items()}
+
+    def prune(self, model: str, kept: set[str], tried: str | None = None) -> list[str]:
+        """Delete old versions of ``model`` at each endpoint that serves another one since, or is back; returns what is in the way.
+
+        ``tried``: a version that stays besides, and is not what others are old beside.
+        """
+        number = re.compile(re.escape(model) + r"_v([0-9]+)")
+        newest = max((int(found[1]) for name in kept if (found := number.fullmatch(name))), default=0)
+        stay = kept | ({tried} if tried else set())
+        return [str(error) for error in self._each(lambda member: member.prune(number, stay, newest), EndpointAway).values()]
+
+    def _each(self, what: Callable[[Member], None], noted: type[ServingError] | None = ServingError) -> dict[int, ServingError]:
+        """Do it at each endpoint, at once; returns the errors by the member's number. Those of type ``noted`` are its state from then."""
+
+        def one(member: Member) -> ServingError | None:
+            try:
+                what(member)
+            except ServingError as error:
+                if noted is not None and isinstance(error, noted):
+                    member.fails(error)
+                return error
+            return None
+
+        if not self.members:
+            return {}
+        with ThreadPoolExecutor(min(len(self.members), _THREADS), "endpoint") as pool:
+            answers = list(pool.map(one, self.members))
+        return {number: error for number, error in enumerate(answers) if error is not None}

@@ -1,0 +1,124 @@
+"""Where each sender's numbering stands, kept over the collector's end: what is sent while none runs is counted as lost too.
+
+A file of slots of 40 bytes, one a sender, little-endian: hash of stream and sender (16 bytes), the number of its next packet (int64), when
+it was heard (int64, Unix microseconds), CRC-32 of these (uint32), 4 bytes of nothing. The first slot holds a magic word and when the file
+was made. A slot is written in place, by one call that a killed process either made or not, once the records before it are in the spool: a
+collector killed in between counts packets as lost which are there, never the other way round. A machine that dies may leave older numbers,
+with the same effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from hashlib import blake2b
+from pathlib import Path
+from zlib import crc32
+
+from .jsontext import INT64_MAX
+
+_SLOT = struct.Struct("<16sqqI4x")
+_CHECKED = struct.Struct("<16sqq")
+_MAGIC = b"smartcache seq 1"
+#: Senders kept: those of three streams. The one heard longest ago gives its slot to a new one.
+MAX_SENDERS = 3 * 4096
+
+
+class Numbering:
+    """The file and what is in it. Not thread-safe. Where it cannot be read or written the collector works on, and says so once."""
+
+    def __init__(self, path: Path, say: Callable[[str], None], now_us: int) -> None:
+        """Read the file, or make it. ``say`` takes what a person should know."""
+        self._path = path
+        self._say = say
+        #: Since when every packet should have come: the file's beginning, and this process's (Unix microseconds).
+        self.since_us = self.opened_us = now_us
+        self._senders: OrderedDict[bytes, tuple[int, int]] = OrderedDict()  # slot and number, heard longest ago first
+        self._moved: dict[tuple[str, Hashable], int] = {}
+        self._digests: dict[tuple[str, Hashable], bytes] = {}
+        self._file = -1
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._read(os.pread(self._file, (MAX_SENDERS + 1) * _SLOT.size, 0), now_us)
+        except OSError as error:
+            self._fail(error)
+
+    def expected(self, stream: str, sender: Hashable) -> int | None:
+        """The number that the sender's next packet had when its last one was heard; None where it is not known."""
+        kept = self._senders.get(self._digest((stream, sender)))
+        return None if kept is None else kept[1]
+
+    def moved(self, stream: str, sender: Hashable, number: int) -> None:
+        """The sender's next packet has this number; ``commit`` writes it."""
+        self._moved[stream, sender] = min(number, INT64_MAX)
+
+    def commit(self, now_us: int) -> None:
+        """Write what has moved. Call it once the records of these packets are in the spool."""
+        for key, number in self._moved.items():
+            digest = self._digest(key)
+            slot = self._senders.pop(digest)[0] if digest in self._senders else self._free_slot()
+            self._senders[digest] = slot, number
+            self._write(slot, digest, number, now_us)
+        self._moved.clear()
+
+    def close(self) -> None:
+        """Close the file. What has moved since ``commit`` is not written."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _digest(self, key: tuple[str, Hashable]) -> bytes:
+        found = self._digests.get(key)
+        if found is None:
+            if len(self._digests) >= MAX_SENDERS:
+                self._digests.clear()
+            found = self._digests[key] = blake2b(repr(key).encode("utf-8", "backslashreplace"), digest_size=16).digest()
+        return found
+
+    def _free_slot(self) -> int:
+        if len(self._senders) < MAX_SENDERS:
+            return len(self._senders) + 1
+        return self._senders.popitem(last=False)[1][0]
+
+    def _read(self, content: bytes, now_us: int) -> None:
+        slots = [content[at : at + _SLOT.size] for at in range(0, len(content) - _SLOT.size + 1, _SLOT.size)]
+        head = _unpacked(slots[0]) if slots else None
+        if head is not None and head[0] == _MAGIC:
+            self.since_us = head[1]
+            heard = sorted((each[2], each[0], each[1]) for each in map(_unpacked, slots[1:]) if each is not None)
+        else:
+            if content:
+                self._say(f"{self._path} cannot be read: what was sent while no collector ran is not counted as lost this time")
+            heard = []
+        os.ftruncate(self._file, 0)
+        self._write(0, _MAGIC, self.since_us, now_us)
+        for slot, (heard_us, digest, number) in enumerate(heard, 1):
+            self._senders[digest] = slot, number
+            self._write(slot, digest, number, heard_us)
+
+    def _write(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
+        if self._file < 0:
+            return
+        raw = _CHECKED.pack(digest, number, heard_us)
+        try:
+            os.pwrite(self._file, _SLOT.pack(digest, number, heard_us, crc32(raw)), slot * _SLOT.size)
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Without it, rather than with numbers that are old: those would count as lost what is there."""
+        self._say(
+            f"{self._path} cannot be used ({error.strerror}): what is sent while no collector runs is not counted as lost; "
+            "make room, or let this user write to [spool] dir"
+        )
+        self.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+def _unpacked(slot: bytes) -> tuple[bytes, int, int] | None:
+    digest, number, heard_us, checksum = _SLOT.unpack(slot)
+    return (digest, number, heard_us) if checksum == crc32(slot[: _CHECKED.size]) and number >= 0 else None

@@ -1,0 +1,401 @@
+"""The spool: records on disk, in order, until Kafka has acknowledged them.
+
+A folder of segment files (:mod:`.segment`) that are appended to at one end and deleted at the other. A position is the number of bytes ever
+appended before it; a segment's name is the position of its first byte. The acknowledged position stands in the file ``position``, replaced
+as a whole: an older one costs repetition, never loss. What :meth:`Spool.append` has taken survives the death of the process; with
+``fsync = "always"`` also that of the machine.
+
+Not thread-safe; the plain attributes may be read by other threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from zlib import crc32
+
+from smartcache import config
+
+from . import segment
+from .segment import Corrupt, Frame, Torn
+
+#: The acknowledged position is written at most this often.
+POSITION_S = 0.5
+#: A disk that is nearly full takes a small frame and not the next: it is said to be well again only after this long without a failure.
+TROUBLE_S = 2.0
+#: Corrupt segments kept for a person to look at; the oldest goes first.
+KEPT_CORRUPT = 8
+_SUFFIX = ".spool"
+_ASIDE = ".corrupt"
+_NAME = re.compile(r"(\d{20})\.spool")
+
+
+class SpoolError(Exception):
+    """The folder cannot be used; the text names the setting and the way out."""
+
+
+@dataclass(eq=False)
+class _Segment:
+    """``size`` is what can be read, ``held`` what it takes on disk; ``unread`` counts records by stream."""
+
+    path: Path
+    base: int
+    size: int = 0
+    held: int = 0
+    unread: dict[str, int] = field(default_factory=dict)
+    damage: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+class Spool:
+    """Frames in at one end, out at the other, and forgotten once acknowledged. Bounded: the oldest segment goes when it is full."""
+
+    def __init__(self, settings: config.Spool, say: Callable[[str], None], lost: Callable[[str, str, int], None]) -> None:
+        """Lock the folder and survey what an earlier collector left there.
+
+        ``say`` takes what a person should know; ``lost(stream, cause, count)`` records that are not there any more (``spool_full``,
+        ``corrupt``) and, with the stream ``spool``, damaged segments (``torn``, ``corrupt``). :class:`SpoolError` where the folder cannot
+        be used or another has it.
+        """
+        self._settings = settings
+        self._say = say
+        self._lost = lost
+        self._folder = Path(settings.dir)
+        self._segments: deque[_Segment] = deque()
+        self._active: int = -1
+        self._reader: tuple[_Segment, int] | None = None
+        self._position_due = 0.0
+        self._position_written = -1
+        #: Bytes that the segments take on disk.
+        self.bytes = 0
+        #: What is wrong with the disk, empty while nothing is.
+        self.trouble = ""
+        self._trouble_at = 0.0
+        self._lock = self._acquire()
+        self._syncer = ThreadPoolExecutor(1, "spool-fsync")
+        try:
+            self._acked = self._read_position()
+            self._end = self._next = self._acked
+            self._recover()
+        except OSError as error:
+            self._release()
+            raise SpoolError(_unusable(self._folder, error)) from error
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that was appended has been read."""
+        return self._next >= self._end
+
+    @property
+    def end(self) -> int:
+        """The position behind all that was appended."""
+        return self._end
+
+    @property
+    def begin(self) -> int:
+        """The position of the oldest byte that is still there."""
+        return self._segments[0].base if self._segments else self._end
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """Records that :meth:`read` has not given yet, by stream."""
+        total: dict[str, int] = {}
+        for each in self._segments:
+            for stream, count in each.unread.items():
+                total[stream] = total.get(stream, 0) + count
+        return total
+
+    @property
+    def oldest_unread_us(self) -> int:
+        """When the next frame to be read was appended, Unix microseconds; 0 where there is none."""
+        where = self._find()
+        if where is None:
+            return 0
+        try:
+            with where.path.open("rb") as file:
+                file.seek(self._next - where.base)
+                return segment.parse_header(file.read(segment.HEADER_BYTES), 0, where.size).time_us
+        except (OSError, Corrupt):
+            return 0
+
+    def append(self, frame: Frame) -> int | None:
+        """Take a frame; the position behind it, or None where the disk does not take it (:attr:`trouble` says why)."""
+        raw = segment.encode(frame)
+        active = self._segments[-1] if self._active >= 0 else None
+        try:
+            if active is None or active.size + len(raw) > self._settings.segment_bytes:
+                active = self._rotate()
+            while self.bytes + len(raw) > self._settings.max_bytes and self._segments[0] is not active:
+                self._drop_oldest()
+            self._write(active, raw)
+        except OSError as error:
+            self._in_trouble(error)
+            return None
+        if self.trouble and time.monotonic() - self._trouble_at > TROUBLE_S:
+            self.trouble = ""
+            self._say(f"the spool {self._folder} takes records again")
+        active.size += len(raw)
+        active.held += len(raw)
+        active.unread[frame.stream] = active.unread.get(frame.stream, 0) + len(frame.values)
+        self.bytes += len(raw)
+        self._end += len(raw)
+        return self._end
+
+    def read(self) -> tuple[Frame, int] | None:
+        """The next frame and the position behind it; None where all was read. A corrupt segment is left out, said and counted."""
+        while (where := self._find()) is not None:
+            try:
+                found = segment.read(self._open(where), self._next - where.base)
+                if found is None:
+                    raise Torn(f"the file ends at byte {self._next - where.base} of {where.size}")
+            except (Corrupt, OSError) as error:
+                self._give_up_on(where, str(error))
+                continue
+            frame, after = found
+            self._next = where.base + after
+            _take(where.unread, frame.stream, len(frame.values))
+            return frame, self._next
+        self._next = max(self._next, self._end)
+        return None
+
+    def skip(self, frame: Frame) -> None:
+        """Count the frame that was appended just now as read: the caller has it in memory. Only where all before it was read."""
+        _take(self._segments[-1].unread, frame.stream, len(frame.values))
+        self._next = self._end
+
+    def acknowledge(self, position: int) -> None:
+        """All before ``position`` is Kafka's now: never to be read again, and deleted by whole segments."""
+        self._acked = max(self._acked, position)
+        while self._segments and self._segments[0].end <= self._acked and (len(self._segments) > 1 or self._active < 0):
+            self._retire(self._segments.popleft())
+
+    def rewind(self) -> None:
+        """Read again from the acknowledged position on."""
+        for each in self._segments:
+            if each.base < self._next and not each.damage:
+                with contextlib.suppress(OSError):
+                    each.unread = segment.survey(each.path, max(0, self._acked - each.base)).records
+        self._next = self._acked
+
+    def tick(self, now_s: float) -> None:
+        """Write the acknowledged position where that is due; ``now_s`` is any steady clock."""
+        if now_s >= self._position_due and self._acked != self._position_written:
+            self._position_due = now_s + POSITION_S
+            self._write_position()
+
+    def close(self) -> None:
+        """Leave the folder to the next collector."""
+        self._retire_active()
+        self.acknowledge(self._acked)  # the last segment too, now that nothing is appended
+        self._write_position()
+        self._syncer.shutdown()
+        self._release()
+
+    # --- the folder -------------------------------------------------------------------------------------------------------------------
+
+    def _acquire(self) -> int:
+        try:
+            self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise SpoolError(_unusable(self._folder, error)) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+            os.close(lock)
+            raise SpoolError(
+                f"the spool {self._folder} is in use by another collector (process {owner or 'unknown'}): each needs a folder of its own; "
+                "stop that one, or change [spool] dir"
+            ) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def _release(self) -> None:
+        if self._reader is not None:
+            os.close(self._reader[1])
+            self._reader = None
+        os.close(self._lock)
+
+    def _read_position(self) -> int:
+        try:
+            text = (self._folder / "position").read_text("ascii", "replace")
+        except FileNotFoundError:
+            return 0
+        number, _, checksum = text.strip().partition(" ")
+        if not number.isdecimal() or checksum != f"{crc32(number.encode()):08x}":
+            self._say(f"{self._folder}/position cannot be read: all that is in the spool is sent again")
+            return 0
+        return int(number)
+
+    def _write_position(self) -> None:
+        number = str(self._acked)
+        beside = self._folder / "position.new"
+        # Not a record's loss: an older position only repeats what was delivered since.
+        with contextlib.suppress(OSError):
+            beside.write_text(f"{number} {crc32(number.encode()):08x}\n")
+            beside.replace(self._folder / "position")
+            self._position_written = self._acked
+
+    def _recover(self) -> None:
+        names = sorted(each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name))
+        for name in names:
+            path, base = self._folder / name, int(name.removesuffix(_SUFFIX))
+            found = segment.survey(path, max(0, self._acked - base))
+            one = _Segment(path, base, found.end, path.stat().st_size, found.records)
+            if isinstance(found.problem, Torn):
+                self._lost("spool", "torn", 1)
+                self._say(f"{path}: cut off behind byte {found.end} of {one.held}, where the last write had ended early")
+                os.truncate(path, found.end)
+                one.held = found.end
+            elif found.problem is not None:
+                one.damage = f"{found.problem} at byte {found.end}"
+                self._tell_damage(one)
+            self._end = max(self._end, base + one.held)
+            self._segments.append(one)
+            self.bytes += one.held
+            if base < self._acked < one.end:
+                self._acked = base + found.begin  # within a frame only where the file is another: then the frame is sent again
+        self._next = max(self._acked, self.begin)
+        if self._find() is None:
+            self._next = self._end
+        self.acknowledge(self._next)
+
+    # --- writing ----------------------------------------------------------------------------------------------------------------------
+
+    def _rotate(self) -> _Segment:
+        path = self._folder / f"{self._end:020d}{_SUFFIX}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._retire_active()
+        self._active = descriptor
+        if self._segments and self._segments[-1].path == path:  # nothing was ever written into it
+            self._segments.pop()
+        self._segments.append(_Segment(path, self._end))
+        self.acknowledge(self._acked)
+        if self._settings.fsync == "always":
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        return self._segments[-1]
+
+    def _retire_active(self) -> None:
+        if self._active < 0:
+            return
+        if self._settings.fsync == "segment":
+            self._syncer.submit(_sync_and_close, self._active)
+        else:
+            os.close(self._active)
+        self._active = -1
+
+    def _write(self, active: _Segment, raw: bytes) -> None:
+        rest = memoryview(raw)
+        try:
+            while rest:
+                rest = rest[os.write(self._active, rest) :]
+            if self._settings.fsync == "always":
+                os.fdatasync(self._active)
+        except OSError:
+            # Half a frame would hide what is written behind it.
+            try:
+                os.ftruncate(self._active, active.size)
+            except OSError:
+                os.close(self._active)
+                self._active = -1
+                self._end += len(raw)  # the next segment's name must be behind whatever is there
+            raise
+
+    def _in_trouble(self, error: OSError) -> None:
+        if not self.trouble:
+            self._say(
+                f"the spool {self._folder} takes no records ({error.strerror}): they go to Kafka directly, and are dropped "
+                "while it is away; make room, or change [spool] dir, max_bytes"
+            )
+        self.trouble = error.strerror or str(error)
+        self._trouble_at = time.monotonic()
+
+    # --- reading and forgetting -------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> _Segment | None:
+        """The segment that holds the next frame; moves over gaps between segments."""
+        for each in self._segments:
+            if each.end > max(self._next, each.base):
+                self._next = max(self._next, each.base)
+                return each
+        return None
+
+    def _open(self, where: _Segment) -> int:
+        if self._reader is None or self._reader[0] is not where:
+            if self._reader is not None:
+                os.close(self._reader[1])
+                self._reader = None
+            self._reader = (where, os.open(where.path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._reader[1]
+
+    def _give_up_on(self, where: _Segment, problem: str) -> None:
+        offset = self._next - where.base
+        if where is self._segments[-1] and self._active >= 0:
+            self._retire_active()
+        where.damage = f"{problem} at byte {offset}"
+        where.size = offset
+        self._tell_damage(where)
+        for stream, count in where.unread.items():
+            self._lost(stream, "corrupt", count)
+        where.unread = {}
+        self.acknowledge(self._acked)
+
+    def _tell_damage(self, where: _Segment) -> None:
+        self._lost("spool", "corrupt", 1)
+        self._say(f"{where.path}: {where.damage}; what stands before it is delivered, the file is then set aside as *{_ASIDE}")
+
+    def _retire(self, gone: _Segment) -> None:
+        self.bytes -= gone.held
+        if self._reader is not None and self._reader[0] is gone:
+            os.close(self._reader[1])
+            self._reader = None
+        with contextlib.suppress(OSError):
+            if gone.damage:
+                gone.path.rename(gone.path.with_suffix(_ASIDE))
+                for old in sorted(self._folder.glob(f"*{_ASIDE}"))[:-KEPT_CORRUPT]:
+                    old.unlink()
+            else:
+                gone.path.unlink()
+
+    def _drop_oldest(self) -> None:
+        gone = self._segments.popleft()
+        for stream, count in gone.unread.items():
+            self._lost(stream, "spool_full", count)
+        self._acked = max(self._acked, gone.end)
+        self._next = max(self._next, gone.end)
+        self._retire(gone)
+
+
+def _take(counts: dict[str, int], stream: str, count: int) -> None:
+    left = counts.get(stream, 0) - count
+    if left > 0:
+        counts[stream] = left
+    else:
+        counts.pop(stream, None)
+
+
+def _sync_and_close(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _unusable(folder: Path, error: OSError) -> str:
+    return f"the spool {folder} cannot be used ({error.strerror}): make it a folder that this user may write to, or change [spool] dir"

@@ -1,0 +1,486 @@
+"""The import of traces, job monitoring and shoveled packets: what comes out, what is refused and how, and how to go on."""
+
+import base64
+import contextlib
+import csv
+import gzip
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import threading
+from collections import deque
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from smartcache import traces
+from smartcache.ingestion import importer as importing
+from smartcache.ingestion.importer import Importer, Settings
+from smartcache.ingestion.pseudonym import Pseudonyms
+from smartcache.preprocessing import join
+from smartcache.traces import SourceError
+
+CACHE, PSEUDONYMS = "h:1094", Pseudonyms(b"k" * 32)
+START_S = 1_700_000_000
+ROWS = [
+    {"t": 0.0, "lfn": "/store/a", "size": 10, "bytes_read": 10, "user": 7},
+    {"t": 1.5, "lfn": "/store/ä b,c", "size": 20, "bytes_read": 5, "user": 8},
+    {"t": 1.5, "lfn": '/store/"q"', "size": 0, "bytes_read": 0, "user": None},
+    {"t": 99.000001, "lfn": "/store/a", "size": 2**62, "bytes_read": None, "user": 7},
+]
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def take(output, said):
+    """Import a file; what the importer has counted at the end."""
+
+    def run(path, kind="", *, skip=0, start_us=START_S * 1_000_000, prefix="", stop=None):
+        one = Importer(output, Settings(CACHE, start_us, prefix, PSEUDONYMS), said.append, stop or threading.Event())
+        if kind == "jobs":
+            work = one.jobs(path, skip)
+        elif kind == "shoveler":
+            work = one.shoveler(path)
+        else:
+            work = one.trace(path, kind or traces.kind_of(path), skip)
+        return deque(work, maxlen=1).pop()
+
+    return run
+
+
+def write_parquet(path, rows=ROWS, **options):
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def write_csv(path, rows=ROWS, opener=open):
+    with opener(path, "wt", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def zst(path, data):
+    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, "zstd") as stream:
+        stream.write(data)
+    return path
+
+
+def expect(rows=ROWS):
+    return [
+        {
+            "lfn": row["lfn"],
+            "open_lo_us": (us := START_S * 1_000_000 + round(row["t"] * 1e6)),
+            "open_hi_us": us,
+            "close_hi_us": None,
+            "size": row["size"],
+            "b_read": row["bytes_read"],
+            "b_readv": None if row["bytes_read"] is None else 0,
+            "user": None if row["user"] is None else PSEUDONYMS.of(str(row["user"])),
+            "cache": CACHE,
+        }
+        for row in rows
+    ]
+
+
+def but_ids(records):
+    return [{name: record[name] for name in expect()[0]} for record in records]
+
+
+def test_a_parquet_trace_becomes_opens(tmp_path, take, output):
+    done = take(write_parquet(tmp_path / "t.parquet", row_group_size=2))
+    assert but_ids(output.records) == expect()
+    assert (done.rows, done.records, done.errors.total()) == (4, 4, 0)
+    ids = [record["record_id"] for record in output.records]
+    assert [each.rpartition("/")[2] for each in ids] == ["1", "2", "3", "4"]
+    assert all(each.startswith(f"{CACHE}/import/") for each in ids)
+
+
+def test_an_imported_trace_makes_rows_of_the_access_table(tmp_path, take, output):
+    """Alone, as there is no pfc record and no decision: once the stream has waited for them."""
+    take(write_parquet(tmp_path / "t.parquet"))
+    state, times = join.State(), join.Times(grace_ms=60_000, watermark_ms=3_600_000)
+    opens = [(join.OPEN, record) for record in output.records]
+    assert join.advance(state, opens, 0, times, lambda lfn: "d").rows == []
+    rows = join.advance(state, opens, 60_000, times, lambda lfn: "d").rows
+    assert [(row["lfn"], row["open_us"], row["size"], row["b_read"], row["close_us"]) for row in rows] == [
+        (row["lfn"], row["open_lo_us"], row["size"], row["b_read"], None) for row in expect()
+    ]
+    assert all(row["cache"] == CACHE and row["answer"] is row["b_hit"] is row["app"] is None for row in rows)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.zst"])
+def test_a_csv_trace_becomes_the_same_opens(name, tmp_path, take, output):
+    path = tmp_path / name
+    if name.endswith(".zst"):
+        zst(path, write_csv(tmp_path / "plain.csv").read_bytes())
+    else:
+        write_csv(path, opener=gzip.open if name.endswith(".gz") else open)
+    take(path)
+    assert but_ids(output.records) == expect()
+
+
+@pytest.mark.parametrize("name", ["x.oracleGeneral", "x.oracleGeneral.bin", "x.oracleGeneral.zst"])
+def test_an_oracle_general_trace_becomes_opens(name, tmp_path, take, output):
+    requests = [(5, 2**64 - 1, 100, -2), (6, 17, 2**32 - 1, 3)] * 3
+    data = b"".join(struct.pack("<IQIq", *request) for request in requests)
+    path = zst(tmp_path / name, data) if name.endswith("zst") else tmp_path / name
+    if not name.endswith("zst"):
+        path.write_bytes(data)
+    take(path, prefix="/blocks")
+    found = [(r["open_lo_us"] // 1_000_000 - START_S, r["lfn"], r["size"], r["b_read"]) for r in output.records]
+    assert found == [(t, f"/blocks/{identity}", size, size) for t, identity, size, _ in requests]
+
+
+def test_the_same_file_has_the_same_ids_wherever_it_lies_and_another_file_has_others(tmp_path, take, output):
+    for name in ("a.parquet", "b.parquet"):
+        take(write_parquet(tmp_path / name))
+    take(write_parquet(tmp_path / "c.parquet", ROWS[:3]))
+    ids = [record["record_id"] for record in output.records]
+    assert ids[:4] == ids[4:8]
+    assert len(set(ids)) == 4 + 3
+
+
+def test_skipping_goes_on_where_an_import_was_stopped(tmp_path, take, output):
+    path = write_parquet(tmp_path / "t.parquet")
+    take(path)
+    whole = [record["record_id"] for record in output.records]
+    output.records.clear()
+    assert take(path, skip=3).line() == "4 rows, 1 records"
+    assert [record["record_id"] for record in output.records] == whole[3:]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [1_700_000_000, 1_700_000_001],
+        [1_700_000_000.25, 1_700_000_001.5],
+        [datetime(2023, 11, 14, 22, 13, 20, 250_000, UTC), datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC)],
+        [datetime(2023, 11, 14, 22, 13, 20, 250_000), datetime(2023, 11, 14, 22, 13, 21)],
+    ],
+)
+def test_absolute_times(times, tmp_path, take, output):
+    rows = [{"time": when, "lfn": "/a", "size": 1} for when in times]
+    take(write_parquet(tmp_path / "t.parquet", rows), start_us=None)
+    take(write_csv(tmp_path / "t.csv", rows), start_us=None)
+    expected = [
+        round((when.replace(tzinfo=when.tzinfo or UTC).timestamp() if isinstance(when, datetime) else when) * 1e6) for when in times
+    ]
+    assert [record["open_lo_us"] for record in output.records] == expected * 2
+    assert {record["b_read"] for record in output.records} == {None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said_of_it"),
+    [
+        ({"t": "x"}, "t must be a time, not 'x'"),
+        ({"t": ""}, "t must be a time, not None"),
+        ({"t": "nan"}, "t must be a time, not 'nan'"),
+        ({"t": "1e300"}, "t must be a time"),
+        ({"t": "1e15"}, "years 2000 to 2100"),
+        ({"t": -1_700_000_000}, "years 2000 to 2100"),
+        ({"lfn": ""}, "lfn must be text that is not empty"),
+        ({"size": -1}, "size must be an integer of 0 or more, not '-1'"),
+        ({"size": ""}, "size is missing"),
+        ({"size": "1.5"}, "size must be an integer"),
+        ({"size": 2**63}, "size must be an integer"),
+        ({"size": "9" * 5000}, "not '9999"),
+        ({"bytes_read": "many"}, "bytes_read must be an integer"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_file_row_rule_and_value_and_its_neighbours_are_taken(
+    changed, said_of_it, tmp_path, take, output, said
+):
+    path = write_csv(tmp_path / "t.csv", [ROWS[0], {**ROWS[1], **changed}, ROWS[2]])
+    done = take(path)
+    assert [record["lfn"] for record in output.records] == [ROWS[0]["lfn"], ROWS[2]["lfn"]]
+    (reason, raw), *others = output.letters
+    assert others == []
+    assert reason.startswith(f"field: {path} row 2: ")
+    assert said_of_it in reason
+    assert len(reason) < 300 + len(str(path))
+    assert raw == b""
+    assert said == [reason]
+    assert done.line() == "3 rows, 2 records, 1 errors (1 field)"
+
+
+def test_without_a_start_relative_times_are_refused_and_the_option_named(tmp_path, take, output):
+    take(write_parquet(tmp_path / "t.parquet"), start_us=None)
+    assert output.records == []
+    assert all("--start" in reason for reason, _ in output.letters)
+
+
+def test_lines_that_are_no_csv(tmp_path, take, output):
+    path = tmp_path / "t.csv"
+    path.write_bytes(
+        b'\xef\xbb\xbft,size,lfn,other\n1,2,/a,x\n1,2,/short\n\n1,2,"/b"x,y\n1,2,/\xff,x\n1,2,/long'
+        + b"y" * (3 << 20)
+        + b",x\n1,2,/end,x\n"
+    )
+    take(path)
+    assert [record["lfn"] for record in output.records][:2] == ["/a", "/\ufffd"]
+    assert output.records[-1]["lfn"] == "/end"
+    assert len(output.letters) >= 3
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_missing_columns_are_named(name, tmp_path, take):
+    rows = [{"when": 1, "lfn": "/a"}]
+    path = (write_csv if name.endswith("csv") else write_parquet)(tmp_path / name, rows)
+    with pytest.raises(SourceError, match=r"column size, time \(or t\) is missing; it has when, lfn"):
+        take(path)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv.gz", "t.csv.zst", "t.oracleGeneral.zst"])
+def test_what_is_no_such_file_is_said(name, tmp_path, take):
+    path = tmp_path / name
+    path.write_bytes(b"this is not what its name says" * 50)
+    with pytest.raises(SourceError, match=name):
+        take(path)
+
+
+@pytest.mark.parametrize("name", ["t.oracleGeneral", "t.oracleGeneral.zst", "t.csv.gz", "t.parquet"])
+def test_a_file_that_was_cut_gives_what_is_whole_and_says_so(name, tmp_path, take, output, monkeypatch):
+    monkeypatch.setattr(output, "_validate", lambda *_: None)  # the schema is checked above; here are many rows
+    path = tmp_path / name
+    many = [{**ROWS[0], "t": float(n)} for n in range(50_000)]
+    data = random.Random(1).randbytes(12 * 50_000)
+    data = b"".join(struct.pack("<I", n) + data[12 * n : 12 * n + 12] + b"\0" * 8 for n in range(50_000))
+    if name.endswith(".zst"):
+        zst(path, data)
+    elif "oracle" in name:
+        path.write_bytes(data)
+    elif name.endswith("gz"):
+        write_csv(path, many, gzip.open)
+    else:
+        write_parquet(path, many)
+    os.truncate(path, path.stat().st_size * 3 // 4 + 1)
+    with contextlib.suppress(SourceError) if name == "t.oracleGeneral" else pytest.raises(SourceError):
+        take(path)
+    if name != "t.parquet":  # its index is at its end
+        assert 1000 < len(output.records) < 50_000
+    if name == "t.oracleGeneral":
+        assert "bytes are left" in output.letters[-1][0]
+
+
+def test_a_file_of_which_nothing_can_be_used_is_given_up(tmp_path, take, output):
+    path = write_parquet(tmp_path / "t.parquet", [{**ROWS[0], "size": -1}] * 5000)
+    with pytest.raises(SourceError, match="none of the first 1000 rows"):
+        take(path)
+    assert len(output.letters) == 1000
+
+
+def test_errors_are_shown_up_to_a_number_and_all_counted(tmp_path, take, output, said):
+    path = write_parquet(tmp_path / "t.parquet", [ROWS[0], *[{**ROWS[0], "size": -1}] * 50])
+    assert take(path).errors == {"field": 50}
+    assert len(said) == importing.SHOWN_ERRORS
+    assert said[-1].endswith("further errors are counted only")
+
+
+def test_the_real_traces(captures, take, output, monkeypatch):
+    """The whole of each file, against what pyarrow says of its columns."""
+    monkeypatch.setattr(output, "_validate", lambda *_: None)  # the schema is checked above; here are half a million rows
+    files = sorted((captures.parent / "traces").glob("*.parquet"))
+    if not files:
+        pytest.skip("no traces here")
+    for path in files[:2]:
+        table = pq.read_table(path)
+        output.records.clear()
+        done = take(path)
+        assert done.records == done.rows == table.num_rows
+        assert [record["lfn"] for record in output.records] == table["lfn"].to_pylist()
+        assert sum(record["b_read"] for record in output.records) == sum(table["bytes_read"].to_pylist())
+        assert (output.records[-1]["user"] is None) == ("user" not in table.column_names)
+    assert output.letters == []
+
+
+CMS = {
+    "GlobalJobId": "crab3@vocms0137.cern.ch#12345.0#1700000000",
+    "RecordTime": 1_700_000_123,
+    "Site": "T2_CH_CERN",
+    "CRAB_UserHN": "alice",
+    "CRAB_Workflow": "231114_101010:alice_crab_nano",
+    "Workflow": "alice_crab_nano",
+    "DESIRED_CMSDataset": "/TTTo2L2Nu/Run3-v1/NANOAODSIM",
+    "CRAB_DataBlock": "/TTTo2L2Nu/Run3-v1/NANOAODSIM#1",
+    "Type": "analysis",
+    "Status": "Completed",
+    "CpuTimeHr": 0.5,
+    "WallClockHr": 1,
+    "QueueHrs": 0.25,
+    "ReadTimeHrs": 0.01,
+    "InputGB": 1.5,
+    "InputData": "Offsite",
+    "RequestCpus": 4,
+    "ExitCode": 0,
+    "OwnerEmail": "alice@example.org",
+}
+PANDA = {
+    "pandaid": 4711,
+    "modificationtime": "2017-06-05T06:59:50",
+    "computingsite": "ANALY_ARNES_DIRECT",
+    "produserid": "/DC=ch/CN=bob",
+    "jeditaskid": 99,
+    "proddblock": "data15_13TeV.AOD",
+    "prodsourcelabel": "user",
+    "jobstatus": "finished",
+    "starttime": "2017-06-05T06:29:31",
+    "endtime": "2017-06-05T06:49:49",
+    "cpuconsumptiontime": 834,
+    "inputfilebytes": 10,
+    "actualcorecount": 1,
+    "transexitcode": None,
+}
+
+
+def write_lines(path, *documents):
+    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in documents))
+    return path
+
+
+def test_job_documents_of_cms_and_panda(tmp_path, take, output):
+    take(
+        write_lines(tmp_path / "j", CMS, PANDA, {"data": CMS, "metadata": {"x": 1}}, {"_source": {**CMS, "RecordTime": 1_700_000_123_000}}),
+        "jobs",
+    )
+    cms, panda, wrapped, found = output.records
+    assert {name: cms[name] for name in cms if name not in ("record_id", "job_id", "recv_us")} == {
+        "record_us": 1_700_000_123_000_000,
+        "site": "T2_CH_CERN",
+        "user": PSEUDONYMS.of("alice"),
+        "workflow": PSEUDONYMS.of("231114_101010:alice_crab_nano"),
+        "dataset": "/TTTo2L2Nu/Run3-v1/NANOAODSIM",
+        "block": "/TTTo2L2Nu/Run3-v1/NANOAODSIM#1",
+        "type": "analysis",
+        "status": "Completed",
+        "cpu_s": 1800.0,
+        "wall_s": 3600.0,
+        "queue_s": 900.0,
+        "read_s": 36.0,
+        "b_input": 1_500_000_000,
+        "cores": 4,
+        "exit_code": 0,
+        "input_local": False,
+    }
+    assert wrapped["record_id"] == found["record_id"] == cms["record_id"]
+    assert (panda["site"], panda["wall_s"], panda["cpu_s"], panda["exit_code"]) == ("ANALY_ARNES_DIRECT", 1218.0, 834.0, None)
+    assert panda["input_local"] is None
+    assert panda["user"] == PSEUDONYMS.of("/DC=ch/CN=bob")
+    assert panda["record_us"] == 1_496_645_990_000_000
+
+
+@pytest.mark.parametrize(
+    ("changed", "said_of_it"),
+    [
+        ({"GlobalJobId": None}, "GlobalJobId must name"),
+        ({"Site": ""}, "Site must be text"),
+        ({"RecordTime": None}, "RecordTime is missing"),
+        ({"RecordTime": 5}, "RecordTime must be a time in the years 2000 to 2100, not 5"),
+        ({"RecordTime": 10**400}, "RecordTime must be a time"),
+        ({"CpuTimeHr": -1}, "CpuTimeHr must be a number of 0 or more, not -1"),
+        ({"WallClockHr": "long"}, "WallClockHr must be a number"),
+        ({"InputGB": 10**400}, "InputGB must be a number"),
+        ({"ExitCode": 1.5}, "ExitCode must be an integer, not 1.5"),
+        ({"CRAB_UserHN": ["alice"]}, "CRAB_UserHN must be text"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_named_and_nobody_in_it_is(changed, said_of_it, tmp_path, take, output):
+    path = write_lines(tmp_path / "j", CMS, {**CMS, **changed}, "", "{}", "alice [", CMS)
+    done = take(path, "jobs")
+    assert len(output.records) == 2
+    assert [reason.partition(f"{path} line ")[2][:2] for reason, _ in output.letters] == ["2:", "4:", "5:"]
+    assert said_of_it in output.letters[0][0]
+    assert done.errors.total() == 3
+    assert not any("alice" in reason or b"alice" in raw for reason, raw in output.letters)
+
+
+def test_no_name_leaves_in_a_job_record(tmp_path, take, output):
+    take(
+        write_lines(tmp_path / "j", CMS, {**CMS, "Type": "production", "WMAgent_RequestName": "bob_rereco", "CRAB_Workflow": None}), "jobs"
+    )
+    assert not any(name in json.dumps(record) for record in output.records for name in ("alice", "bob", "vocms0137"))
+
+
+def shoveled(raw, remote="192.0.2.7:1093"):
+    return json.dumps({"remote": remote, "version": "1.0.0", "data": base64.b64encode(raw).decode()})
+
+
+def test_shoveled_captures_give_what_direct_ones_give(captured, tmp_path, take, output, said):
+    packets = [*captured("gstream-5.5.3.jsonl"), *captured("fstream-5.5.3.jsonl"), b"<statistics/>"]
+    done = take(write_lines(tmp_path / "s", *map(shoveled, packets)), "shoveler")
+    assert sum("b_hit" in record for record in output.records) == 104
+    assert sum("b_readv" in record for record in output.records) == 133
+    assert output.letters == []
+    assert (done.records, said) == (237, [])
+
+
+def test_lines_that_are_no_message_are_named(tmp_path, take, output):
+    path = write_lines(
+        tmp_path / "s", "{", '{"remote":"h:1"}', '{"remote":"h","data":""}', '{"remote":"h:1","data":"*"}', shoveled(b"u\0\0\5alice")
+    )
+    take(path, "shoveler")
+    assert [reason.partition(": ")[0] for reason, _ in output.letters] == [f"{path} line {n}" for n in range(1, 6)]
+    assert [reason.split(": ")[2] for reason, _ in output.letters[:4]] == ["json", "field", "field", "base64"]
+    assert not any(b"alice" in raw for _, raw in output.letters)
+
+
+def command(*arguments, **options):
+    argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", *map(str, arguments)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
+
+
+def test_the_command(tmp_path, captured):
+    trace, bad = write_parquet(tmp_path / "t.parquet"), write_csv(tmp_path / "b.csv", [ROWS[0], {**ROWS[0], "size": -1}])
+    out = tmp_path / "out.jsonl"
+    answer = command(trace, bad, "--cache", CACHE, "--start", "2026-05-01", "--output", out)
+    assert answer.returncode == 0, answer.stderr
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(records) == 5
+    assert records[0]["open_lo_us"] == datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1e6
+    letters = [json.loads(line) for line in (tmp_path / "out.jsonl.dlq").read_text().splitlines()]
+    assert [letter["stream"] for letter in letters] == ["fstream"]
+    assert f"{trace}: 4 rows, 4 records\n" in answer.stderr
+    assert "b.csv: 2 rows, 1 records, 1 errors (1 field)" in answer.stderr
+    assert "pseudonym_key_file" in answer.stderr
+    lines = "".join(shoveled(raw) + "\n" for raw in captured("gstream-6.2.1.jsonl"))
+    answer = command("--format", "shoveler", "-", "--output", "-", input=lines)
+    assert answer.returncode == 0, answer.stderr
+    assert {json.loads(line)["cache"] for line in answer.stdout.splitlines()} == {"vm:21097"}
+
+
+def test_a_dry_run_checks_and_sends_nothing(tmp_path):
+    good, bad = write_parquet(tmp_path / "t.parquet"), write_csv(tmp_path / "b.csv", [ROWS[0], {**ROWS[0], "size": -1}])
+    config = tmp_path / "c.toml"
+    config.write_text('[kafka]\nbootstrap = "127.0.0.1:1"\n')
+    for path, status in ((good, 0), (bad, 1)):
+        answer = command(path, "--cache", CACHE, "--start", START_S, "--dry-run", "--config", config)
+        assert answer.returncode == status, answer.stderr
+        assert "checked only" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said_of_it"),
+    [
+        (("t.parquet",), "--cache HOST:PORT"),
+        (("t.parquet", "--cache", CACHE, "--start", "yesterday"), "--start must be"),
+        (("no.parquet",), "is no file"),
+        (("x.json",), "--format"),
+        (("-", "--format", "csv"), "has to be a file"),
+    ],
+)
+def test_wrong_usage_is_named(arguments, said_of_it, tmp_path):
+    write_parquet(tmp_path / "t.parquet")
+    (tmp_path / "x.json").write_text("{}")
+    answer = command(*arguments, cwd=tmp_path)
+    assert answer.returncode == 2, answer.stderr
+    assert said_of_it in answer.stderr

@@ -1,0 +1,96 @@
+"""Access traces: one row becomes one ``xcache.fstream.v1`` record, the open of a file by a client, which the access table is made of.
+
+A trace knows one moment of an access. It is both ends of the open's window, and the close is null. ``record_id`` is
+``cache/import/HASH/ROW`` with a hash of the whole file: the same file gives the same ids again. Pure functions: thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smartcache.traces import unix_us
+
+from .errors import ParseError
+from .jsontext import INT64_MAX, is_text
+from .output import Record
+from .pseudonym import Pseudonyms
+
+STREAM = "fstream"
+#: What the stream takes for a time: the years 2000 to 2100.
+EARLIEST_US = 946_684_800_000_000
+LATEST_US = 4_102_444_800_000_000
+_QUOTED = 60
+
+
+def parse(values: Mapping[str, Any], start_us: int | None, prefix: str, pseudonyms: Pseudonyms) -> Record:
+    """The record of a row, without ``record_id``, ``cache`` and ``recv_us``; :class:`ParseError` names the column, the rule and the value.
+
+    ``t`` counts from ``start_us``, ``time`` is Unix time in seconds, ISO 8601 or a timestamp. ``prefix`` is put before the LFN.
+    """
+    time_us = _time(values, start_us)
+    lfn = values.get("lfn")
+    lfn = str(lfn) if type(lfn) is int else lfn
+    if not is_text(lfn) or not lfn:
+        raise ParseError("field", f"lfn must be text that is not empty, not {quoted(lfn)}")
+    size = _count(values, "size")
+    if size is None:
+        raise ParseError("field", "size is missing")
+    read = _count(values, "bytes_read")
+    user = values.get("user")
+    return {
+        "lfn": prefix + lfn,
+        "open_lo_us": time_us,
+        "open_hi_us": time_us,
+        "close_lo_us": None,
+        "close_hi_us": None,
+        "size": size,
+        "b_read": read,
+        "b_readv": None if read is None else 0,
+        "b_write": None if read is None else 0,
+        "n_read": None,
+        "n_readv": None,
+        "forced": None,
+        "user": None if user is None else pseudonyms.of(str(user)),
+        "client_host": None,
+        "app": None,
+    }
+
+
+def quoted(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _QUOTED else text[:_QUOTED] + "…"
+
+
+def _time(values: Mapping[str, Any], start_us: int | None) -> int:
+    name = "time" if "time" in values else "t"
+    value = values.get(name)
+    time_us = unix_us(value)
+    if time_us is None:
+        raise ParseError("field", f"{name} must be a time, not {quoted(value)}")
+    time_us += start_us or 0
+    if not EARLIEST_US <= time_us <= LATEST_US:
+        hint = "" if start_us is not None else "; where times count from the start of the trace, say when that was with --start"
+        raise ParseError("field", f"{name} must be in the years 2000 to 2100, not {quoted(value)}{hint}")
+    return time_us
+
+
+def _count(values: Mapping[str, Any], name: str) -> int | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    number: object = value
+    if isinstance(value, str):
+        try:
+            number = int(value) if len(value) < _QUOTED else None
+        except ValueError:
+            try:
+                number = float(value)
+            except ValueError:
+                number = None
+    if type(number) is float and number.is_integer() and abs(number) < 2**53:
+        number = int(number)
+    if type(number) is not int or not 0 <= number <= INT64_MAX:
+        raise ParseError("field", f"{name} must be an integer of 0 or more, not {quoted(value)}")
+    return number

@@ -1,0 +1,135 @@
+"""Files of access traces, read row by row: Parquet, CSV, and libCacheSim's oracleGeneral. Memory is bounded whatever the file's size.
+
+A row is a mapping of the columns that are known (:data:`smartcache.traces.COLUMNS`), not checked yet; where it cannot even be read, a
+:class:`ParseError` stands in its place. Rows are counted from 1, a CSV's header not among them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from smartcache.traces import (
+    MAX_LINE_BYTES,
+    ORACLE,
+    Microseconds,
+    SourceError,
+    first_line,
+    lines,
+    open_bytes,
+    open_parquet,
+    pyarrow,
+    require_columns,
+    total,
+)
+
+from .errors import ParseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 8192
+_CHUNK_BYTES = ORACLE.size * 10_000
+
+
+class Row(NamedTuple):
+    """One access. ``at`` is how far into the file it is, in the unit of :func:`~smartcache.traces.total`."""
+
+    number: int
+    at: int
+    values: Mapping[str, Any] | ParseError
+
+
+def rows(path: Path, kind: str) -> Iterator[Row]:
+    """The rows of a file of this kind. :class:`SourceError` where it is none, or ends in the midst of its compression."""
+    return {"parquet": _parquet_rows, "csv": _csv_rows, "oracle": _oracle_rows}[kind](path)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    file = open_parquet(path)
+    names = require_columns(path, file.schema_arrow.names)
+    number = 0
+    try:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            columns = [_plain(batch.column(name)) for name in names]
+            for values in zip(*columns, strict=True):
+                number += 1
+                yield Row(number, number, dict(zip(names, values, strict=True)))
+    except (OSError, pyarrow().ArrowException) as error:
+        raise SourceError(f"{path}: after row {number}: {first_line(error)}") from error
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    module = pyarrow()
+    if module.types.is_timestamp(column.type):
+        # As microseconds: a datetime of Python's has none finer.
+        return [
+            None if value is None else Microseconds(value)
+            for value in column.cast(module.timestamp("us"), safe=False).cast("int64").to_pylist()
+        ]
+    if module.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return list(column.to_pylist())
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(MAX_LINE_BYTES)
+    stream, raw = open_bytes(path)
+    with raw, stream:
+        reader = csv.reader(_texts(path, stream), strict=True)
+        try:
+            header = next(reader, [])
+        except csv.Error as error:
+            raise SourceError(f"{path}: its first line is no CSV header: {error}") from error
+        header = [name.strip().removeprefix("\ufeff") for name in header]
+        names = require_columns(path, header)
+        places = [(name, header.index(name)) for name in names]
+        number = 0
+        while True:
+            number += 1
+            values: Mapping[str, Any] | ParseError
+            try:
+                fields = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                values = ParseError("row", f"it is no CSV: {error}")
+            else:
+                if not fields:
+                    number -= 1
+                    continue
+                if len(fields) != len(header):
+                    values = ParseError("row", f"it has {len(fields)} fields, the header {len(header)}")
+                else:
+                    values = {name: fields[place] or None for name, place in places}
+            yield Row(number, raw.tell(), values)
+
+
+def _texts(path: Path, stream: IO[bytes]) -> Iterator[str]:
+    for line in lines(path, stream):
+        yield line.decode("utf-8", "replace")
+
+
+def _oracle_rows(path: Path) -> Iterator[Row]:
+    stream, raw = open_bytes(path)
+    number = 0
+    with raw, stream:
+        left = b""
+        while True:
+            try:
+                chunk = stream.read(_CHUNK_BYTES)
+            except (OSError, EOFError) as error:
+                raise SourceError(f"{path}: after row {number}: {first_line(error)}") from error
+            if not chunk:
+                break
+            chunk = left + chunk
+            whole = len(chunk) - len(chunk) % ORACLE.size
+            at = raw.tell()
+            for seconds, identity, size, _ in ORACLE.iter_unpack(memoryview(chunk)[:whole]):
+                number += 1
+                yield Row(number, at, {"t": seconds, "lfn": f"/{identity}", "size": size, "bytes_read": size})
+            left = chunk[whole:]
+    if left:
+        yield Row(number + 1, total(path, "oracle"), ParseError("row", f"{len(left)} bytes are left, and a request has {ORACLE.size}"))

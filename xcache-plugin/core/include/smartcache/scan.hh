@@ -1,0 +1,36 @@
+// Learning from a cache that is already full: the access records of the .cinfo files seed a history that began empty.
+//
+// An access in a .cinfo is one open as Decide sees it: one life of pfc's File object. A record that n accesses were merged into is read as
+// n opens at equal steps from its attach to its detach, in at most 8 points. Times are brought into order and not after now. The walk is
+// one pass over the disk, in a thread of low priority; the mutex of the history is held for about a microsecond a file. What a live open
+// has recorded stays as it is. It ends where the history is full. Failure: a file that has vanished, or whose .cinfo cannot be read, is
+// counted and passed over.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "smartcache/cinfo.hh"
+#include "smartcache/features.hh"
+
+namespace smartcache {
+
+class Decider;
+class Disk;
+
+PastOpens FromRecords(const Cinfo& cinfo, int64_t now_us);
+
+struct ScanResult {
+  bool finished = false;
+  uint64_t files = 0;   // on disk
+  uint64_t seeded = 0;  // of them in the history now
+  uint64_t known = 0;   // were there already, or found no room
+  uint64_t unread = 0;  // no .cinfo that could be read
+  std::string why;      // of one of those
+};
+
+// Until `stop`, or the end.
+ScanResult SeedFromDisk(Disk* disk, Decider* decider, int64_t now_us, const std::atomic<bool>& stop);
+
+}  // namespace smartcache

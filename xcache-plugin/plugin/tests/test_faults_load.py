@@ -1,0 +1,106 @@
+"""64 clients at once, on an endpoint that answers, that does not, and that wants everything evicted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from plugin_client import Clients
+from plugin_endpoint import ADMIT, EVICT, Endpoint
+from plugin_invariants import watched
+from plugin_site import Site, another_site, wait_until
+
+from smartcache.local import paths, xrootd
+from smartcache.local.xrootd import BLOCK_BYTES
+
+pytestmark = pytest.mark.slow
+
+CLIENTS = 64
+FILE_BYTES = BLOCK_BYTES + 50_000
+TAIL_BYTES = 1000
+#: With so many at once the endpoint of these tests needs some patience.
+DEADLINE_MS = 500
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def cache(origin: xrootd.Xrootd, endpoint: Endpoint) -> Iterator[Site]:
+    with another_site(origin) as site:
+        site.start(site.model(endpoint.url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000))
+        site.wait_for_model()
+        yield site
+
+
+def files(site: Site, folder: str) -> list[str]:
+    """64 files that no cache has seen."""
+    target = site.origin_data / "store" / folder
+    target.mkdir()
+    for i in range(CLIENTS):
+        (target / f"{i}.root").write_bytes(bytes([i]) * FILE_BYTES)
+    return [f"/store/{folder}/{i}.root" for i in range(CLIENTS)]
+
+
+def test_new_files(cache: Site, clients: Clients) -> None:
+    lfns = files(cache, "new")
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
+        watch.open(lfns, users=CLIENTS, threads=CLIENTS)
+        watch.open(lfns, users=CLIENTS, threads=CLIENTS)
+    assert {decision["lfn"] for decision in watch.decisions} == set(lfns)
+
+
+def test_the_same_file(cache: Site, clients: Clients) -> None:
+    lfn = files(cache, "same")[0]
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
+        watch.open([lfn] * CLIENTS * 4, users=CLIENTS, threads=CLIENTS)
+
+
+def test_programs(cache: Site, clients: Clients) -> None:
+    lfns = files(cache, "programs")
+
+    def tail(number: int) -> bytes:
+        argv = [paths.xrootd_program("xrdfs"), cache.cache.url, "tail", "-c", str(TAIL_BYTES), lfns[number]]
+        return subprocess.run(argv, env={**os.environ, **paths.xrootd_env()}, check=True, capture_output=True, timeout=120).stdout
+
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch, ThreadPoolExecutor(CLIENTS) as pool:
+        assert list(pool.map(tail, range(CLIENTS))) == [bytes([i]) * TAIL_BYTES for i in range(CLIENTS)]
+    assert {decision["lfn"] for decision in watch.decisions} == set(lfns)
+
+
+def test_an_endpoint_that_does_not_answer(cache: Site, clients: Clients, endpoint: Endpoint) -> None:
+    lfns = files(cache, "silent")
+    endpoint.order(lambda talk: talk.wait())
+    try:
+        with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"deadline"}) as watch:
+            watch.open(lfns * 2, users=CLIENTS, threads=CLIENTS)
+    finally:
+        endpoint.order(None)
+
+
+def test_files_that_all_are_to_be_evicted_and_all_are_open(cache: Site, clients: Clients, endpoint: Endpoint) -> None:
+    lfns = files(cache, "held-too")
+    assert clients.open(lfns) == [""] * CLIENTS
+    busy = 'smartcache_evictions_total{result="busy"}'
+    before = cache.counter(busy)
+    endpoint.outputs = EVICT
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
+        for lfn in lfns:
+            clients.hold(lfn)
+        wait_until(lambda: cache.counter(busy) >= before + CLIENTS / 2, "tried")
+        there = {lfn: cache.on_disk(lfn) for lfn in lfns}
+        for lfn in lfns:
+            clients.release(lfn)
+    wanted = {decision["lfn"] for decision in watch.decisions if decision["answer"] == "evict"}
+    assert len(wanted) > CLIENTS / 2
+    assert all(there.values())
+    wait_until(lambda: not any(cache.on_disk(lfn) for lfn in wanted), "evicted once they were closed", 120)
+    endpoint.outputs = ADMIT
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
+        watch.open(lfns, users=CLIENTS, threads=CLIENTS)

@@ -1,0 +1,20 @@
+#include "fifo.hh"
+
+#include "policy_of.hh"
+
+namespace smartcache {
+namespace {
+
+struct Fifo : RuleBase {
+  explicit Fifo(int64_t /*capacity*/) {}
+  void Hit(uint32_t /*object*/) {}
+  uint32_t Evict(uint32_t /*object*/, int64_t /*size*/) { return list.PopBack(slots); }
+  void Store(uint32_t object) { list.PushFront(slots, object); }
+  List list;
+};
+
+}  // namespace
+
+std::unique_ptr<ObjectPolicy> MakeFifo(int64_t capacity) { return std::make_unique<PolicyOf<Fifo>>(capacity); }
+
+}  // namespace smartcache

@@ -1,0 +1,6 @@
+// CacheReplay for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+void BindCacheReplay(nanobind::module_& m);
