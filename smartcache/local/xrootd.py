@@ -66,9 +66,9 @@ class Xrootd:
         return f"root://{LOOPBACK}:{self.port}/"
 
 
-#: XRootD's timer misses a job that wants to run again just as it finds nothing else to wait for, and then sleeps until the next that it knows
-#: of: by default up to 13 minutes, an hour where there is none. These two run each 11 and each 7 seconds and do next to nothing, so that it
-#: misses the summary report for some seconds only, and all of them where they fall on the same second: each 77th, and seldom then.
+#: XRootD's timer misses a job that wants to run again just as it finds nothing else to wait for, and then sleeps until the next that it
+#: knows of: by default up to 13 minutes, an hour where there is none. These two run each 11 and each 7 seconds and do next to nothing, so
+#: that it misses the summary report for some seconds only, and all of them where they fall on the same second: each 77th, and seldom then.
 TIMERS = ("xrd.timeout idle 33", "xrd.sched idle 7")
 
 
