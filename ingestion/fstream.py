@@ -1,4 +1,4 @@
-"""XRootD's binary monitoring packets: the f-stream (``f``) and the map packets that go with it (``=`` server, ``u`` user), parsed.
+"""XRootD's binary monitoring packets: the f-stream (``f``) and its map packets (``=`` server, ``u`` user, ``d`` path), parsed.
 
 Layouts from ``XrdXrootd/XrdXrootdMonData.hh``; everything is big-endian. A packet is parsed as a whole or not at all, each offset is
 checked against the packet's own length, and nothing but :class:`ParseError` comes out. Pure functions: thread-safe.
@@ -20,7 +20,7 @@ PSEQ_FIRST = 0
 SID_MASK = 2**48 - 1
 
 #: Map and trace streams that carry nothing that is used here.
-IGNORED_CODES = frozenset("dimprstxTU")
+IGNORED_CODES = frozenset("imprstxTU")
 
 CLOSE, OPEN, TIME, XFR, DISC = range(5)
 _FORCED, _HAS_OPS, _HAS_SSQ = 0x01, 0x02, 0x04
@@ -73,13 +73,28 @@ class User(NamedTuple):
 
     sid: int
     user_id: int
+    session: str
     name: str
     host: str
     app: str
 
 
+class Path(NamedTuple):
+    """A file's name, for the open without one that has its ``file_id``. Holds identities, as :class:`User` does.
+
+    ``session`` is the same text as in the user's packet. ``lfn`` is empty where the server has cut it.
+    """
+
+    sid: int
+    file_id: int
+    session: str
+    name: str
+    host: str
+    lfn: str
+
+
 class Open(NamedTuple):
-    """A client opened a file. ``user_id`` is 0 where user monitoring is off."""
+    """A client opened a file. ``user_id`` is 0 where user monitoring is off, and, with an empty ``lfn``, without the option ``lfn``."""
 
     file_id: int
     size: int
@@ -146,7 +161,22 @@ def parse_user(raw: bytes) -> User:
     if match is None:
         raise ParseError("user", "it does not name a user, a server and a host")
     info = match["info"] or ""
-    return User(int(match["sid"]) & SID_MASK, user_id, _option(info, "n") or match["login"], match["host"], _option(info, "x"))
+    session = text.partition("\n")[0]
+    return User(int(match["sid"]) & SID_MASK, user_id, session, _option(info, "n") or match["login"], match["host"], _option(info, "x"))
+
+
+def parse_path(raw: bytes) -> Path:
+    """A ``d`` packet: ``protocol/login.pid:sid@host LF path``, sent at each open under ``dest files``.
+
+    XRootD cuts what is longer than its buffer (1280 bytes in all), and fills the packet with what lies behind that in its memory.
+    """
+    file_id, text = _map_text(raw)
+    text, cut, _ = text.partition("\0")
+    match = _USER.fullmatch(text)
+    if match is None or not match["info"]:
+        raise ParseError("path", "it does not name a user, a server and a path")
+    session = text.partition("\n")[0]
+    return Path(int(match["sid"]) & SID_MASK, file_id, session, match["login"], match["host"], "" if cut else match["info"])
 
 
 def parse_window(raw: bytes) -> Window:

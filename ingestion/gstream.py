@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ PSEQ_FIRST = 1
 #: ``gs.type`` of pfc's stream; others (throttle, TPC, …) may be sent to the same port.
 PFC = "C"
 
+#: An LFN may have line feeds, and what looks like JSON behind them.
+_BETWEEN_RECORDS = re.compile(rb'(?<=\})\n(?=\{"event":")')
 _PREFIX = b'{"event":"file_close","lfn":"'
 _AFTER_LFN = b'","size":'
 _COUNTS = ("size", "blk_size", "n_blks", "n_blks_done", "access_cnt", "b_hit", "b_miss", "b_bypass", "n_cks_errs")
@@ -235,13 +238,7 @@ class GStreamHandler:
 
 
 def _lines(body: bytes) -> list[bytes]:
-    lines: list[bytes] = []
-    for line in body.split(b"\n") if body else ():
-        if line.startswith(b'{"') or not lines:
-            lines.append(line)
-        else:
-            lines[-1] += b"\n" + line
-    return lines
+    return _BETWEEN_RECORDS.split(body) if body else []
 
 
 def _integer(fields: dict[str, Any], name: str, maximum: int) -> int:

@@ -6,13 +6,15 @@ Two layouts are known, told apart by their keys; both may be wrapped as ``{"data
 - CMS's HTCondor documents (``GlobalJobId``, ``RecordTime``; hours and gigabytes);
 - PanDA's jobs (``pandaid``, ``modificationtime``; seconds and bytes).
 
-Names of users are in these documents in several places, also within names of workflows. So the user and the workflow leave as pseudonyms,
-the job's own name as a hash, and nothing of a document that does not parse is quoted but the value that is wrong. Pure: thread-safe.
+Names of users are in these documents in several places, also within names of workflows and of users' own datasets. So the user and the
+workflow leave as pseudonyms, a user's dataset as :func:`_public`, the job's own name as a hash, and nothing of a document that does not
+parse is quoted but the value that is wrong. Pure: thread-safe.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,6 +40,7 @@ class Layout(NamedTuple):
     site: tuple[str, ...]
     user: tuple[str, ...]
     workflow: tuple[str, ...]
+    datasets: Mapping[str, tuple[str, ...]]
     texts: Mapping[str, tuple[str, ...]]
     numbers: Mapping[str, tuple[str, float]]
     counts: Mapping[str, tuple[str, ...]]
@@ -51,7 +54,8 @@ CMS = Layout(
     site=("Site", "CMSSite", "MATCH_GLIDEIN_CMSSite"),
     user=("CRAB_UserHN", "x509userproxysubject"),
     workflow=("CRAB_Workflow", "WMAgent_RequestName", "Workflow"),
-    texts={"dataset": ("DESIRED_CMSDataset",), "block": ("CRAB_DataBlock",), "type": ("Type", "CMS_JobType"), "status": ("Status",)},
+    datasets={"dataset": ("DESIRED_CMSDataset",), "block": ("CRAB_DataBlock",)},
+    texts={"type": ("Type", "CMS_JobType"), "status": ("Status",)},
     numbers={
         "cpu_s": ("CpuTimeHr", _HOUR_S),
         "wall_s": ("WallClockHr", _HOUR_S),
@@ -68,11 +72,16 @@ PANDA = Layout(
     site=("computingsite",),
     user=("produsername", "produserid"),
     workflow=("jeditaskid",),
-    texts={"dataset": ("proddblock",), "type": ("prodsourcelabel",), "status": ("jobstatus",)},
+    datasets={"dataset": ("proddblock",)},
+    texts={"type": ("prodsourcelabel",), "status": ("jobstatus",)},
     numbers={"cpu_s": ("cpuconsumptiontime", 1.0), "b_input": ("inputfilebytes", 1.0)},
     counts={"cores": ("actualcorecount", "corecount"), "exit_code": ("transexitcode",)},
 )
 _INPUT_LOCAL = {"Onsite": True, "Offsite": False}
+#: A dataset that a user has made: CMS's data tier USER (``/primary/user-name-hash/USER``, a block has ``#block`` behind it), Rucio's scope
+#: ``user.NAME``.
+_CMS_USERS = re.compile(r"/([^/]+)/([^/]+)/USER(#.*)?", re.DOTALL)
+_RUCIO_USERS = re.compile(r"user\.(.+)", re.DOTALL)
 _WRAPPERS = ("data", "_source")
 _FIELDS = ("dataset", "block", "type", "status", "cpu_s", "wall_s", "queue_s", "read_s", "b_input", "cores", "exit_code")
 
@@ -109,6 +118,7 @@ def parse(line: bytes, pseudonyms: Pseudonyms, recv_us: int) -> Record:
         "input_local": _INPUT_LOCAL.get(str(document.get(layout.input_local))),
         "recv_us": recv_us,
     }
+    record |= {name: _public(_text(document, keys), pseudonyms) for name, keys in layout.datasets.items()}
     record |= {name: _text(document, keys) for name, keys in layout.texts.items()}
     record |= {name: _number(document, key, factor) for name, (key, factor) in layout.numbers.items()}
     record |= {name: _integer(document, keys) for name, keys in layout.counts.items()}
@@ -118,6 +128,17 @@ def parse(line: bytes, pseudonyms: Pseudonyms, recv_us: int) -> Record:
         start, end = _moment(document, "starttime"), _moment(document, "endtime")
         record["wall_s"] = None if start is None or end is None or end < start else (end - start) / 1e6
     return record
+
+
+def _public(dataset: str | None, pseudonyms: Pseudonyms) -> str | None:
+    """A dataset's name without its user's: equal names stay equal, what kind it is stays; whose it is and how they called it is gone."""
+    if dataset is None:
+        return None
+    if cms := _CMS_USERS.fullmatch(dataset):
+        return f"/{pseudonyms.of(cms[1])}/{pseudonyms.of(cms[2])}/USER{cms[3] or ''}"
+    if rucio := _RUCIO_USERS.fullmatch(dataset):
+        return f"user.{pseudonyms.of(rucio[1])}"
+    return dataset
 
 
 def _first(document: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, Any]:

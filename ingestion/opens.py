@@ -4,7 +4,7 @@ A server is known by the address its packets come from, its start time and its s
 loses a record while the memory bounds below hold:
 
 - the server's identity (sent at start and every minute): finished records wait for it, it is their cache id;
-- the user's map packet: it is looked up again at the close;
+- the map packets of the user and, for opens without a name, of the path: they are looked up again at the close;
 - the close (files stay open for days): an open whose server has restarted, that is one too many, or that is still open when the collector
   stops is sent with a null close.
 
@@ -33,6 +33,8 @@ MAX_SERVERS = 1024
 MAX_OPENS = 262_144
 #: Logged-in users per server: about 0.4 kB each. Opens of a forgotten one have null users.
 MAX_USERS = 65_536
+#: Paths per server that wait for their open: about 0.5 kB each. The open of a forgotten one has no name.
+MAX_PATHS = 65_536
 #: Finished records that wait for their server's identity, over all servers: about 1 kB each. One more is dropped.
 MAX_WAITING = 65_536
 #: Closes per server that came before their open did (packets that overtook each other).
@@ -50,7 +52,15 @@ class Client(NamedTuple):
 
     user: str
     host: str
-    app: str
+    app: str | None
+    session: str
+
+
+class NamedFile(NamedTuple):
+    """What a path's map packet says: the name of the file, and who opens it as far as that packet has it."""
+
+    lfn: str
+    client: Client
 
 
 class PendingOpen(NamedTuple):
@@ -78,6 +88,9 @@ class Server:
     sid: int
     cache: str = ""
     users: OrderedDict[int, Client] = field(default_factory=OrderedDict)
+    #: The users' ids by their sessions.
+    sessions: dict[str, int] = field(default_factory=dict)
+    paths: OrderedDict[int, NamedFile] = field(default_factory=OrderedDict)
     opens: OrderedDict[int, PendingOpen] = field(default_factory=OrderedDict)
     early_closes: OrderedDict[int, EarlyClose] = field(default_factory=OrderedDict)
     waiting: list[Record] = field(default_factory=list)
@@ -109,6 +122,8 @@ class FStreamHandler:
             self._on_window(header, fstream.parse_window(raw), source, raw, recv_us)
         elif header.code == "u":
             self._on_user(header, fstream.parse_user(raw), source, recv_us)
+        elif header.code == "d":
+            self._on_path(header, fstream.parse_path(raw), source, recv_us)
         elif header.code == "=":
             self._on_ident(header, fstream.parse_ident(raw), source, recv_us)
         elif header.code in fstream.IGNORED_CODES:
@@ -141,14 +156,34 @@ class FStreamHandler:
             elif type(event) is fstream.Close:
                 self._on_close(server, EarlyClose(event, lo_us, hi_us), recv_us)
             elif type(event) is fstream.Disconnect:
-                server.users.pop(event.user_id, None)
+                _forget_user(server, event.user_id)
 
     def _on_user(self, header: fstream.Header, user: fstream.User, source: str, recv_us: int) -> None:
         server = self._server((source, header.start_s, user.sid), recv_us)
-        server.users[user.user_id] = Client(self._pseudonyms.of(user.name), self._pseudonyms.of(user.host), user.app)
+        of = self._pseudonyms.of
+        client = Client(of(user.name), of(user.host), user.app, of(user.session))
+        _forget_user(server, user.user_id)
+        server.users[user.user_id] = client
+        server.sessions[client.session] = user.user_id
         if len(server.users) > MAX_USERS:
-            server.users.popitem(last=False)
+            _forget_user(server, next(iter(server.users)))
             self._counters.add("users_forgotten", STREAM)
+
+    def _on_path(self, header: fstream.Header, path: fstream.Path, source: str, recv_us: int) -> None:
+        server = self._server((source, header.start_s, path.sid), recv_us)
+        if not path.lfn:
+            self._counters.add("records_ignored", STREAM, "path_cut")
+            return
+        of = self._pseudonyms.of
+        named = NamedFile(path.lfn, Client(of(path.name), of(path.host), None, of(path.session)))
+        pending = server.opens.get(path.file_id)
+        if pending is not None:
+            server.opens[path.file_id] = _named(server, pending, named)
+            return
+        server.paths[path.file_id] = named
+        if len(server.paths) > MAX_PATHS:
+            server.paths.popitem(last=False)
+            self._counters.add("paths_forgotten", STREAM)
 
     def _on_ident(self, header: fstream.Header, ident: fstream.Ident, source: str, recv_us: int) -> None:
         key = (source, header.start_s, ident.sid)
@@ -165,14 +200,15 @@ class FStreamHandler:
         before = self._servers.get(self._alive.get(ident.cache, key))
         if before is not None and before is not server:
             self._emit_unclosed(before, "restart", recv_us)
-            before.users.clear()
+            for kept in (before.users, before.sessions, before.paths):
+                kept.clear()
         self._alive[ident.cache] = key
 
     def _on_open(self, server: Server, pending: PendingOpen, recv_us: int) -> None:
         file_id = pending.event.file_id
-        if not pending.event.lfn:
-            self._counters.add("records_ignored", STREAM, "open_without_lfn")
-            return
+        named = server.paths.pop(file_id, None)
+        if named is not None:
+            pending = _named(server, pending, named)
         early = server.early_closes.pop(file_id, None)
         if early is not None:
             self._emit(server, pending, early, recv_us)
@@ -207,6 +243,9 @@ class FStreamHandler:
             self._emit_oldest(server, next(iter(server.opens)), cause, recv_us)
 
     def _emit(self, server: Server, pending: PendingOpen, close: EarlyClose | None, recv_us: int) -> None:
+        if not pending.event.lfn:
+            self._counters.add("records_ignored", STREAM, "open_without_lfn")
+            return
         client = pending.client or server.users.get(pending.event.user_id)
         event = close.event if close else None
         record: Record = {
@@ -262,3 +301,17 @@ class FStreamHandler:
     def _dead_letter(self, reason: str, cause: str, raw: bytes, recv_us: int) -> None:
         self._counters.add("dead_letters", STREAM, cause)
         self._output.dead_letter(STREAM, reason, raw, recv_us)
+
+
+def _forget_user(server: Server, user_id: int) -> None:
+    client = server.users.pop(user_id, None)
+    if client is not None and server.sessions.get(client.session) == user_id:
+        del server.sessions[client.session]
+
+
+def _named(server: Server, pending: PendingOpen, named: NamedFile) -> PendingOpen:
+    """The open with the name of its path's packet, where it has none of its own; the user's packet says more of who opens."""
+    if pending.event.lfn:
+        return pending
+    user_id = server.sessions.get(named.client.session, 0)
+    return pending._replace(event=pending.event._replace(lfn=named.lfn, user_id=user_id), client=server.users.get(user_id, named.client))

@@ -40,6 +40,8 @@ class BrokerAway(Exception):
     """No broker answers; worth another try."""
 
 
+#: What the dead letters of every stream are.
+DEAD_LETTER_SCHEMA: Final = "xcache.dead-letter.v1"
 #: What the records of each stream are, whatever their topic is called: the names and versions of the JSON Schemas.
 SCHEMAS: Final = {
     "gstream": "xcache.pfc.v1",
@@ -53,7 +55,7 @@ SCHEMAS: Final = {
 def headers(stream: str) -> list[tuple[str, bytes]]:
     """The headers of a record of ``stream``, or of a dead letter of it (:func:`with_dead_letters`)."""
     if stream.endswith(DEAD_LETTERS):
-        return [("schema", f"{SCHEMAS[stream.removesuffix(DEAD_LETTERS)]}.dlq".encode())]
+        return [("schema", DEAD_LETTER_SCHEMA.encode())]
     return [("schema", SCHEMAS[stream].encode())]
 
 

@@ -13,6 +13,7 @@ import pytest
 from collector_site import WAIT_S, Broker, Collector
 
 from smartcache.ingestion.counters import Counters
+from smartcache.ingestion.output import letter
 from smartcache.local.ports import LOOPBACK, free_ports
 from smartcache.local.process import Process, http_ok
 
@@ -25,6 +26,7 @@ TOPICS = {
     "cinfo": "xcache.cinfo.v1",
     "job": "xcache.job.v1",
 }
+DEAD_LETTER = "xcache.dead-letter.v1"
 
 
 class Recorder:
@@ -45,8 +47,7 @@ class Recorder:
         self.record(stream, record)
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
-        assert stream in TOPICS
-        assert recv_us > 0
+        self._validate(DEAD_LETTER, letter(stream, reason, raw, recv_us))
         self.letters.append((reason, raw))
 
 
@@ -78,7 +79,7 @@ def captured(captures: Path) -> Callable[[str], list[bytes]]:
 def validate() -> Callable[[str, dict[str, Any]], None]:
     """Raise where a record, after a way through JSON, does not fit its topic's schema."""
     validators = {}
-    for topic in TOPICS.values():
+    for topic in (*TOPICS.values(), DEAD_LETTER):
         schema = json.loads((SCHEMAS / f"{topic}.json").read_text())
         jsonschema.Draft202012Validator.check_schema(schema)
         # Strict here, open for readers: the producer may not send what the schema does not name.

@@ -40,8 +40,10 @@ def test_captures_come_out_as_records_and_garbage_as_dead_letters(captured, laun
             assert message.key().decode() == f"{record['cache']}|{record['lfn']}"
             assert message.headers() == [("schema", topic.encode())]
         assert {json.loads(message.value())["cache"] for message in messages} == {"vm:21095"}
-        letter = json.loads(broker.messages(f"{topic}.dlq", 1)[0].value())
-        assert letter.keys() == {"reason", "stream", "recv_us", "raw"}
+        message = broker.messages(f"{topic}.dlq", 1)[0]
+        assert message.headers() == [("schema", b"xcache.dead-letter.v1")]
+        letter = json.loads(message.value())
+        validate("xcache.dead-letter.v1", letter)
         quoted = base64.b64decode(letter["raw"])
         assert quoted == b"{garbage"
     log = collector.process.log.read_text()

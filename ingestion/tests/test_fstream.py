@@ -29,12 +29,20 @@ def user(user_id, name="alice", host="[::ffff:10.0.0.1]", info="&R=v5&x=cmsRun&y
     return packet(b"u", struct.pack(">I", user_id) + f"xroot/{name}.77:{sid}@{host}\n{info}".encode(), stod=stod)
 
 
+def path(file_id, lfn="/f", name="alice", host="[::ffff:10.0.0.1]", tail=b"", sid=SID):
+    return packet(b"d", struct.pack(">I", file_id) + f"xroot/{name}.77:{sid}@{host}\n{lfn}".encode() + tail)
+
+
 def record(kind, flags, number, body):
     return struct.pack(">BBHI", kind, flags, 8 + len(body), number) + body
 
 
 def opened(file_id, user_id=1, lfn=b"/f", size=10):
     return record(1, 1, file_id, struct.pack(">qI", size, user_id) + lfn + b"\0" * (8 - len(lfn) % 8))
+
+
+def unnamed(file_id, size=10):
+    return record(1, 0, file_id, struct.pack(">q", size))
 
 
 def closed(file_id, read=4, readv=3, forced=0):
@@ -99,10 +107,58 @@ def test_capture_parses_fully(captured, handler, feed, output, counters):
     assert len({r["record_id"] for r in output.records}) == 133
     assert all(r["open_lo_us"] <= r["open_hi_us"] and r["open_lo_us"] <= r["close_hi_us"] for r in output.records)
     assert output.letters == []
-    assert counters.get("records_ignored", "fstream", "other_packet") == found["d"] + found["t"]
+    assert counters.get("records_ignored", "fstream", "other_packet") == found["t"]
     assert counters.total("packets_lost", "fstream") == 0
     handler.close(NOW)
     assert len(output.records) == 133
+
+
+def without_lfn(raw):
+    """A captured packet as a server sends it without the option ``lfn``."""
+    if raw[:1] != b"f":
+        return raw
+    body, at = b"", 8
+    while at < len(raw):
+        kind, flags, size, number = struct.unpack_from(">BBHI", raw, at)
+        body += record(1, flags & ~1, number, raw[at + 8 : at + 16]) if kind == 1 else raw[at : at + size]
+        at += size
+    return raw[:2] + struct.pack(">H", 8 + len(body)) + raw[4:8] + body
+
+
+def test_names_from_path_packets_are_those_of_the_opens(captured, output, counters):
+    datagrams = captured("fstream-5.5.3.jsonl")
+    stripped = [without_lfn(raw) for raw in datagrams]
+    assert sum(len(raw) for raw in stripped) < sum(len(raw) for raw in datagrams)
+    for each in (datagrams, stripped):
+        handler = FStreamHandler(output, counters, PSEUDONYMS)
+        for raw in each:
+            handler.handle(raw, HERE, NOW)
+        handler.close(NOW)
+    assert len(output.records) == 2 * 133
+    assert output.records[:133] == output.records[133:]
+
+
+@pytest.mark.parametrize("order", ["path open close", "open path close", "close path open", "path close open"])
+def test_a_path_packet_names_the_open_whichever_comes_first(order, feed, output, counters):
+    feed(ident(), user(1))
+    packets = {"path": path(2, "/a\nb"), "open": window(unnamed(2), pseq=0), "close": window(closed(2), pseq=1)}
+    feed(*(packets[name] for name in order.split()))
+    assert [(r["lfn"], r["user"], r["app"], r["b_read"]) for r in output.records] == [("/a\nb", PSEUDONYMS.of("alice"), "cmsRun", 4)]
+
+
+def test_who_opens_is_known_from_the_path_packet_alone(feed, output):
+    feed(ident(), path(2, name="bob"), window(unnamed(2), closed(2)))
+    assert [(r["user"], r["client_host"], r["app"]) for r in output.records] == [
+        (PSEUDONYMS.of("bob"), PSEUDONYMS.of("[::ffff:10.0.0.1]"), None)
+    ]
+
+
+def test_a_path_that_the_server_has_cut_is_not_used(handler, feed, output, counters):
+    feed(ident(), path(2, "/" + "x" * 1200, tail=b"\0 alice's password"), window(unnamed(2), closed(2)))
+    handler.close(NOW)
+    assert output.records == output.letters == []
+    assert counters.get("records_ignored", "fstream", "path_cut") == 1
+    assert counters.get("records_ignored", "fstream", "open_without_lfn") == 1
 
 
 def test_one_open_one_record(feed, output):
@@ -215,10 +271,19 @@ def test_a_file_id_that_comes_again_ends_the_open_before(feed, output, counters)
 
 
 def test_memory_is_bounded(monkeypatch, handler, feed, output, counters):
-    for name, bound in (("MAX_OPENS", 3), ("MAX_USERS", 2), ("MAX_WAITING", 4), ("MAX_EARLY_CLOSES", 2), ("MAX_SERVERS", 2)):
+    for name, bound in (
+        ("MAX_OPENS", 3),
+        ("MAX_USERS", 2),
+        ("MAX_WAITING", 4),
+        ("MAX_EARLY_CLOSES", 2),
+        ("MAX_SERVERS", 2),
+        ("MAX_PATHS", 2),
+    ):
         monkeypatch.setattr(opens, name, bound)
     feed(*(user(n) for n in range(5)))
     assert counters.get("users_forgotten", "fstream") == 3
+    feed(*(path(n) for n in range(200, 205)))
+    assert counters.get("paths_forgotten", "fstream") == 3
     feed(window(*(opened(n) for n in range(10)), *(closed(n) for n in range(100, 110))))
     assert handler.open_count == 3
     assert handler.waiting_count == 4
@@ -231,15 +296,15 @@ def test_memory_is_bounded(monkeypatch, handler, feed, output, counters):
 
 
 def test_opens_without_lfn_and_other_records_are_counted(feed, counters):
-    feed(ident(), window(record(1, 0, 5, struct.pack(">q", 1)), record(3, 0, 5, bytes(24)), record(9, 0, 5, b"new")))
+    feed(ident(), window(unnamed(5), closed(5), record(3, 0, 5, bytes(24)), record(9, 0, 5, b"new")))
     assert counters.get("records_ignored", "fstream", "open_without_lfn") == 1
     assert counters.get("records_ignored", "fstream", "other_record") == 2
 
 
-WHOLE = [ident(), user(1), window(opened(2), closed(2), record(4, 0, 1, b""))]
+WHOLE = [ident(), user(1), path(2), window(opened(2), closed(2), record(4, 0, 1, b""))]
 
 
-@pytest.mark.parametrize("whole", WHOLE, ids=["ident", "user", "window"])
+@pytest.mark.parametrize("whole", WHOLE, ids=["ident", "user", "path", "window"])
 @pytest.mark.parametrize("honest", [False, True], ids=["header as it was", "header says the cut length"])
 def test_truncated_at_every_byte(whole, honest, handler, feed, output, counters):
     for length in range(len(whole)):
@@ -285,6 +350,12 @@ def test_impossible_windows(raw):
     with pytest.raises(ParseError):
         fstream.parse_window(raw)
     assert fstream.parse_header(raw).code == "f"
+
+
+@pytest.mark.parametrize("text", ["", "\n/f", "xroot/a.1:2@h", "xroot/a.1:2@h\n", "xroot/a.1@h\n/f"])
+def test_impossible_paths(text):
+    with pytest.raises(ParseError):
+        fstream.parse_path(packet(b"d", b"\0\0\0\0" + text.encode()))
 
 
 @pytest.mark.parametrize(

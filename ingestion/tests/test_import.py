@@ -411,6 +411,29 @@ def test_no_name_leaves_in_a_job_record(tmp_path, take, output):
     assert not any(name in json.dumps(record) for record in output.records for name in ("alice", "bob", "vocms0137"))
 
 
+def test_a_users_own_dataset_keeps_its_kind_and_loses_its_name(tmp_path, take, output):
+    own = {
+        "DESIRED_CMSDataset": "/TTJets/alice-nano_v2-0123456789abcdef/USER",
+        "CRAB_DataBlock": "/TTJets/alice-nano_v2-0123456789abcdef/USER#7",
+    }
+    rucio = [
+        {**PANDA, "pandaid": n, "proddblock": name}
+        for n, name in enumerate(("user.bob.test", "user.bob.test", "user.bob.x", "mc23.123.deriv"))
+    ]
+    take(write_lines(tmp_path / "j", {**CMS, **own}, *rucio), "jobs")
+    of = PSEUDONYMS.of
+    cms, *panda = output.records
+    assert cms["dataset"] == f"/{of('TTJets')}/{of('alice-nano_v2-0123456789abcdef')}/USER"
+    assert cms["block"] == f"{cms['dataset']}#7"
+    assert [record["dataset"] for record in panda] == [
+        f"user.{of('bob.test')}",
+        f"user.{of('bob.test')}",
+        f"user.{of('bob.x')}",
+        "mc23.123.deriv",
+    ]
+    assert not any(name in json.dumps(record) for record in output.records for name in ("alice", "bob"))
+
+
 def shoveled(raw, remote="192.0.2.7:1093"):
     return json.dumps({"remote": remote, "version": "1.0.0", "data": base64.b64encode(raw).decode()})
 

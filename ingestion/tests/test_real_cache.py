@@ -1,5 +1,6 @@
 """A real origin, a real XCache, real clients: what its monitoring says of them, and what a scan of its disk says."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -142,6 +143,33 @@ def test_the_records_say_what_the_clients_did_and_so_does_the_disk(site, output,
         assert sum(access["b_hit"] + access["b_miss"] for access in each["accesses"]) == did[each["lfn"]] * read[each["lfn"]]
         file = cache.data / (each["lfn"].lstrip("/") + ".cinfo")
         assert as_printed(each, str(file)) == printed(file)
+
+
+def test_with_path_packets_no_name_is_too_long_for_the_server(site, output, tmp_path):
+    """XRootD 5.5.3 ends at an LFN of more than about 1000 bytes where the opens of the f-stream have names."""
+    deep = "/store/" + "/".join(letter * 250 for letter in "abcd")
+    names = ["/store/set/sub/d", f"{deep}/long", f"{deep}/{'e' * 250}/too/long"]
+    for lfn in names[1:]:
+        path = site.data / lfn.lstrip("/")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * (BLOCK + 77))
+    monitor = Monitor(output, tmp_path)
+    try:
+        cache = site.start(dataclasses.replace(monitor.ports, path_packets=True))
+        with Clients(f"{LOOPBACK}:{cache.port}", site.data) as clients:
+            assert clients.open(names) == [""] * 3
+        opens = lambda: [each for each in list(output.records) if "b_readv" in each]  # noqa: E731
+        until(lambda: len(opens()) == 2, "the closes of the two that have a name")
+        until(lambda: monitor.counters.get("records_ignored", "fstream", "open_without_lfn") == 1, "the third counted")
+        cache.process.require_running()
+    finally:
+        monitor.close()
+    assert [each["lfn"] for each in opens()] == names[:2]
+    assert {each["b_read"] for each in opens()} == {BLOCK}
+    assert len({(each["user"], each["client_host"]) for each in opens()}) == 1
+    assert all(each["user"] and each["app"] for each in opens())
+    assert monitor.counters.get("records_ignored", "fstream", "path_cut") == 1
+    assert [reason for reason, _ in output.letters if "path" in reason] == []
 
 
 def test_what_went_past_the_cache_shows_where_clients_are_counted_and_nowhere_else(site, output, tmp_path):

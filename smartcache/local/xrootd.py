@@ -44,6 +44,8 @@ class Monitoring:
     fstream_port: int
     #: How often the f-stream is sent: the resolution of its clock.
     fstream_interval_s: int = 1
+    #: Whether the names of files come in packets of their own, not within the f-stream's opens.
+    path_packets: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ def start_cache(
             # XRootD 5.5.3's f-stream counts no bytes of asynchronous reads, which large reads become.
             "xrootd.async off",
             f"xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr {LOOPBACK}:{monitoring.gstream_port}",
-            f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s lfn ops xfr 1 ident 5s "
-            f"dest fstat info user {LOOPBACK}:{monitoring.fstream_port}",
+            f"xrootd.monitor all auth flush 1s fstat {monitoring.fstream_interval_s}s {'' if monitoring.path_packets else 'lfn '}ops xfr 1 "
+            f"ident 5s dest {'files ' if monitoring.path_packets else ''}fstat info user {LOOPBACK}:{monitoring.fstream_port}",
         ]
     return _start(name, folder, port, [*lines, *directives], report_port, timeout_s, register, reads, env, wrapper)
 
