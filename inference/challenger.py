@@ -23,7 +23,7 @@ from . import bundle as bundles
 from . import gates
 from .bundle import Bundle, BundleError
 from .install import BundleDir
-from .pause import Pause
+from .pause import Pause, Pauses
 from .registry import CHALLENGER, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
@@ -48,12 +48,10 @@ class Challengers:
         self._config = config
         self._schema_hash = schema_hash
         self._refused: tuple[tuple[int, str], str] | None = None
-        self._pause = self._new_pause()
-        #: Of the one that is tried, where an endpoint does not take it any more; by URL: one may be full, and another restarted.
-        self._pauses_kept: dict[str, Pause] = {}
-
-    def _new_pause(self) -> Pause:
-        return Pause(self._config.watch.poll_s, self._config.watch.retry_most_s)
+        pauses = (config.watch.poll_s, config.watch.retry_most_s)
+        self._pause = Pause(*pauses)
+        #: Of the one that is tried, where an endpoint does not take it any more.
+        self._pauses_kept = Pauses(*pauses)
 
     def writer(self) -> AbstractContextManager[None]:
         """Be the one writer there, where there is to be anything; what a killed process left half done is removed."""
@@ -99,14 +97,10 @@ class Challengers:
         bundle = self.folder.installed(name) if name else None
         if bundle is None:
             return []
-        standing = {url: said for url, pause in self._pauses_kept.items() if (said := pause.standing(name))}
-        found = self._fleet.hold(bundle, but=standing)
-        for url in self._pauses_kept.keys() - standing.keys() - found.keys():
-            del self._pauses_kept[url]
-        for url, error in found.items():
-            standing[url] = f"challenger {name}: {error}"
-            self._pauses_kept.setdefault(url, self._new_pause()).failed(name, standing[url])
-        return list(standing.values())
+        standing = self._pauses_kept.standing(name)
+        failed = {url: f"challenger {name}: {error}" for url, error in self._fleet.hold(bundle, but=standing).items()}
+        self._pauses_kept.tried(name, failed, but=standing)
+        return [*standing.values(), *failed.values()]
 
     @property
     def at_endpoints(self) -> str | None:

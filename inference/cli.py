@@ -83,7 +83,11 @@ def promote(
 
 
 def rollback(config: ConfigOption = None) -> None:
-    """Make the version that was champion before the present one champion again."""
+    """Make the version that served before the present champion champion again.
+
+    It has served, so no gate is asked, here or by `smartcache watch`, and no endpoint is waited for: one that is down or full gets it when
+    it is back. The same holds where the alias is moved back in MLflow. Again, and it goes back one further.
+    """
     from . import promote as promotion
 
     with _errors():
@@ -255,6 +259,11 @@ def _errors() -> Iterator[None]:
         raise typer.Exit(WRONG_USAGE) from error
     except (BundleError, CompareError, GateError, InstallError, MissingPart, RegistryError, ServingError, WebhookError) as error:
         print(error, file=sys.stderr)
+        raise typer.Exit(FAILED) from error
+    except BrokenPipeError:
+        raise  # who read our output has gone
+    except OSError as error:
+        print(f"{error}; make room there, or mend the path or its rights", file=sys.stderr)
         raise typer.Exit(FAILED) from error
 
 

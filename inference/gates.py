@@ -1,8 +1,8 @@
 """What a version must pass before it may be live. A gate answers with its value and its rule, not with a bare yes or no.
 
 Here is what is judged from the bundle alone, without TensorFlow; :mod:`.replay` and :mod:`.latency` have the gates that need the access
-table and an endpoint. That the SavedModel says what the golden rows say was checked at export, and is checked again through the endpoint
-before a version goes live.
+table and an endpoint. What the SavedModel says is not to be had from the bundle: the endpoints are asked for the golden rows
+(``endpoint``), and where none can be, TensorFlow is (``saved_model``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,24 @@ def check(bundle: Bundle, settings: Settings, schema_hash: str) -> Iterator[Gate
     yield _distribution(bundle, settings.max_output_difference)
     measured = max(bundle.golden_difference(), info.metrics.get("max_output_difference", float("inf")))
     limit = settings.max_output_difference
-    yield Gate("parity", f"{measured:.3g}", f"Keras, SavedModel and weights.json differ by at most {limit:g}", measured <= limit)
+    rule = f"weights.json, evaluated here, and what the export has measured differ from Keras by at most {limit:g}"
+    yield Gate("parity", f"{measured:.3g}", rule, measured <= limit)
+
+
+def saved_model(bundle: Bundle, limit: float) -> Gate:
+    """The gate about the SavedModel of ``bundle``, evaluated here: needs TensorFlow, and takes seconds."""
+    from smartcache.training.model import quiet_tensorflow
+
+    from . import export
+
+    quiet_tensorflow()
+    rule = f"the SavedModel, evaluated here, answers the golden rows to {limit:g}"
+    try:
+        answers = export.saved_model_outputs(bundle.folder, bundle.golden_inputs)
+    except Exception as error:  # whatever TensorFlow makes of a damaged one
+        return Gate("saved_model", f"cannot be evaluated: {error or type(error).__name__}", rule, False)
+    difference = bundles.max_difference(answers, bundle.golden_outputs)
+    return Gate("saved_model", f"{difference:.3g}", rule, difference <= limit)
 
 
 def _rows(name: str, rows: float, settings: Settings, which: str) -> Gate:

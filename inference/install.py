@@ -77,6 +77,11 @@ class BundleDir:
             return None
         return name if (self.folder / name).is_dir() else None
 
+    def current_number(self) -> int | None:
+        """The number of the version that the link points to; None where there is none."""
+        found = self._name.fullmatch(self.current() or "")
+        return int(found[1]) if found else None
+
     def current_since_us(self) -> int | None:
         """When the link was last moved; None where there is none."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 
 
 class Pause:
@@ -27,3 +27,21 @@ class Pause:
     def over(self) -> None:
         """An attempt has succeeded."""
         self._key, self._text = None, ""
+
+
+class Pauses:
+    """One for each of several, by name: one endpoint may be full, and another restarted. One thread."""
+
+    def __init__(self, first_s: float, most_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._first_s, self._most_s, self._clock = first_s, most_s, clock
+        self._each: dict[str, Pause] = {}
+
+    def standing(self, key: Hashable) -> dict[str, str]:
+        """Those for which it is too early, and why their last attempt failed."""
+        return {name: said for name, pause in self._each.items() if (said := pause.standing(key))}
+
+    def tried(self, key: Hashable, failed: Mapping[str, str], but: Collection[str]) -> None:
+        """An attempt with all but those of ``but``: ``failed`` says where it did, and why."""
+        self._each = {name: pause for name, pause in self._each.items() if name in failed or name in but}
+        for name, text in failed.items():
+            self._each.setdefault(name, Pause(self._first_s, self._most_s, self._clock)).failed(key, text)

@@ -1,8 +1,8 @@
 """Promotion: the alias ``champion`` moves to a version that passed its gates; roll-back moves it back.
 
 The gates, in their order: what the bundle alone says; the replay of the latest opens; at the endpoints that can be reached from here, the
-golden rows and how long they take for it, for which the version is installed there and serves nobody. ``smartcache watch`` asks the first
-and the last again, wherever it makes a version live.
+golden rows and how long they take for it, for which the version is installed there and serves nobody; where none can be reached, TensorFlow
+evaluates the SavedModel here. ``smartcache watch`` asks the first and the last again, wherever it makes a version live.
 
 Moving the alias is the whole deed: ``smartcache watch`` makes the champion live. What was champion before is remembered as a tag of the
 version that followed it, written first, so that there is always a way back.
@@ -10,6 +10,7 @@ version that followed it, written first, so that there is always a way back.
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +19,13 @@ from typing import Final
 from smartcache.config import Config
 
 from . import bundle as bundles
-from . import gate_report, gates, latency, replay, rollout
+from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import Bundle, BundleError
 from .gates import Gate
 from .registry import CHAMPION, Registry, RegistryError, Version
 from .rollout import Fleet
-from .serving import EndpointAway, ServingError
+from .serving import EndpointAway
 
-PREVIOUS: Final = "smartcache.previous_champion"
 _BY: Final = "promote"
 
 
@@ -88,7 +88,7 @@ def promote(
     if (not passed and not forced) or (champion is not None and previous is None):
         return Promotion(version, answers, was, moved=False, notes=notes)
     if was is not None:
-        registry.tag(version.number, {PREVIOUS: str(was)})
+        registry.tag(version.number, {lineage.PREVIOUS: str(was)})
     registry.move(CHAMPION, version.number)
     return Promotion(version, answers, was, moved=True, notes=notes)
 
@@ -109,37 +109,50 @@ def _champion(registry: Registry, champion: Version | None, scratch: Path) -> Bu
 
 
 def _try_out(fleet: Fleet, named: Bundle, config: Config) -> tuple[list[Gate], list[str]]:
-    """Install it at the endpoints, and time it. Where it fails it is deleted there again."""
-    not_here = "`smartcache watch` measures it there before it serves"
-    try:
-        found = fleet.prepare(named, wait=False, timing=config.gates)
-    except EndpointAway as error:
-        return [], [f"latency: not measured from here, {not_here}: {error}"]
-    except ServingError as error:
-        if error.status in (401, 403):
-            return [], [f"latency: not measured from here, {not_here}: {error}"]
-        fleet.withdraw(named.info.name)
-        return [rollout.gate(str(error), False)], []
-    away = [f"latency: not measured at {each.endpoint.url}, {not_here}: {each.trouble}" for each in fleet.members if each.trouble]
-    if not found:
-        return [], away
-    answer = latency.gate(found, config.gates)
-    if not answer.passed:
-        fleet.withdraw(named.info.name)
-    return [rollout.gate(f"{len(found)} answer its golden rows", True), answer], away
+    """Install it at each endpoint that can be asked from here, and time it. Where it fails it is deleted there again."""
+    name, limit = named.info.name, config.gates.max_output_difference
+    found, errors = fleet.try_out(named, config.gates)
+    refused = {url: error for url, error in errors.items() if not isinstance(error, EndpointAway) and error.status not in (401, 403)}
+    notes = [
+        f"latency: not measured at {url}, `smartcache watch` measures it there before it serves: {error}"
+        for url, error in errors.items()
+        if url not in refused
+    ]
+    said = "; ".join(str(error) for error in refused.values())
+    answers = [rollout.gate(said, False, limit)] if refused else fleet.answered(name, limit)
+    if not answers and fleet.members:
+        answers, note = _evaluated_here(named, limit)
+        notes += note
+    if found:
+        answers.append(latency.gate(found, config.gates))
+    if not gates.all_passed(answers):
+        fleet.withdraw(name)
+    return answers, notes
+
+
+def _evaluated_here(named: Bundle, limit: float) -> tuple[list[Gate], list[str]]:
+    """No endpoint has answered for the SavedModel: TensorFlow does, where it is installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return [], [
+            "saved_model: not evaluated, as no endpoint can be asked from here and TensorFlow is not installed (smartcache[train]); "
+            "`smartcache watch` compares it before it serves"
+        ]
+    return [gates.saved_model(named, limit)], []
 
 
 def rollback(registry: Registry) -> tuple[Version, Version]:
-    """Move the alias back to what was champion before; returns what was and what now is. Raises :class:`~.registry.RegistryError`."""
+    """Move the alias back to what served before; returns what was and what now is. Asks no gate and no endpoint.
+
+    Raises :class:`~.registry.RegistryError`.
+    """
     champion = registry.champion()
     if champion is None:
         raise RegistryError(f"MLflow at {registry.uri}: {registry.model} has no champion to roll back from; `smartcache promote` makes one")
-    remembered = champion.tags.get(PREVIOUS, "")
-    if not remembered.isdigit():
+    previous = lineage.served_before(registry, champion)
+    if previous is None:
         raise RegistryError(
             f"MLflow at {registry.uri}: {registry.model} version {champion.number} is the first champion, there is none to roll back to; "
             "name a version with `smartcache promote VERSION`"
         )
-    previous = registry.get(int(remembered))
     registry.move(CHAMPION, previous.number)
     return champion, previous

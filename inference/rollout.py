@@ -7,7 +7,8 @@ The rule, where not all of them are there:
 - One that is away (cannot be reached, or answers with 5xx) is waited for ``wait_s`` from when it was first missed; then the version goes
   live without it. At least one endpoint must have the version, or nothing has verified it. One that answers, and only the version does not
   get there (an upload that times out, or is put off each time), is not away, however often it is put off.
-- A version that is gone back to has served: whoever has it serves it again, and nobody holds that up.
+- A version that is gone back to has served: whoever has it serves it again, and nobody holds that up, the only endpoint neither. Who is
+  asked for it before it has it knows no such model, and a plugin evaluates its own copy.
 - One that returns is not counted as serving until it has the version that is live, has answered its golden rows, and has it as the model
   of predictions that name none.
 
@@ -31,16 +32,16 @@ from . import latency
 from .bundle import Bundle
 from .gates import Gate
 from .latency import Latency
-from .serving import Endpoint, EndpointAway, EndpointFull, ServingError
+from .serving import GOLDEN_TOLERANCE, Endpoint, EndpointAway, EndpointFull, ServingError
 from .uploads import Uploads
 
 GATE: Final = "endpoint"
 _THREADS: Final = 16
 
 
-def gate(value: str, passed: bool) -> Gate:
-    """The gate's answer about a version: whether the endpoints have it."""
-    return Gate(GATE, value, "each endpoint takes it and answers its golden rows", passed)
+def gate(value: str, passed: bool, tolerance: float = GOLDEN_TOLERANCE) -> Gate:
+    """The gate's answer about a version: whether the endpoints have it, and their SavedModel answers as Keras did."""
+    return Gate(GATE, value, f"each endpoint takes it and answers its golden rows to {tolerance:g}", passed)
 
 
 @dataclass
@@ -59,13 +60,14 @@ class Member:
     trouble: str = ""
     #: What an earlier process knew: the version that it served, and since when.
     before: tuple[str, int | None] = ("", None)
-    #: What it was verified for while it was reachable without a break.
-    _verified: set[str] = field(default_factory=set)
+    #: What it was verified for while it was reachable without a break: the largest difference of its answers to the golden rows.
+    _verified: dict[str, float] = field(default_factory=dict)
     #: What it took for the versions that were timed there.
     timed: dict[str, Latency] = field(default_factory=dict)
     #: Whether it answered at all when something was last to be installed there.
     answers: bool = False
     _pruned: bool = False
+    _full: bool = False
     _missed_s: float | None = None
     #: Which version it has not taken, since when, and whether it answered when that was last tried.
     _untaken: tuple[str, float, bool] = ("", 0.0, False)
@@ -73,14 +75,14 @@ class Member:
     def here(self) -> None:
         """It has answered."""
         self.away_since_us = self._missed_s = None
-        self.trouble = ""
+        self.trouble, self._full = "", False
 
     def fails(self, error: ServingError) -> None:
         """It is away, or answers wrong for what is live."""
         self.serves, self.since_us, self.trouble = "", None, str(error)
         self._verified.clear()
         self.timed.clear()
-        self._pruned = False
+        self._pruned, self._full = False, isinstance(error, EndpointFull)
         if not isinstance(error, EndpointAway):
             self.away_since_us = self._missed_s = None
         elif self._missed_s is None:
@@ -109,6 +111,10 @@ class Member:
         """Whether it holds the version ``name``, verified."""
         return name in self._verified
 
+    def difference(self, name: str) -> float:
+        """By how much it differs from the golden rows of the version ``name``, which it has."""
+        return self._verified[name]
+
     def install(self, bundle: Bundle) -> None:
         """Have it hold ``bundle``, verified by the golden rows. Raises :class:`ServingError`."""
         name = bundle.info.name
@@ -117,11 +123,12 @@ class Member:
         self.answers = True
         uploaded = name not in there
         if uploaded:
+            self._verified.pop(name, None)
             self._upload(bundle)
         elif name in self._verified:
             return
         try:
-            self.endpoint.check_golden(bundle)
+            self._verified[name] = self.endpoint.check_golden(bundle)
         except EndpointAway:
             raise
         except ServingError as error:
@@ -131,7 +138,6 @@ class Member:
             with contextlib.suppress(ServingError):
                 self.withdraw(name)
             raise
-        self._verified.add(name)
 
     def _upload(self, bundle: Bundle) -> None:
         name = bundle.info.name
@@ -159,7 +165,7 @@ class Member:
         """Delete a version that this host has uploaded and that is not to serve, unless it does. Raises :class:`ServingError`."""
         self.timed.pop(name, None)
         if name in self.uploads.at(self.endpoint.url) and self.serves != name and self.endpoint.default() != name:
-            self._verified.discard(name)
+            self._verified.pop(name, None)
             self.endpoint.delete(name)
             self.uploads.drop(self.endpoint.url, name)
 
@@ -174,13 +180,17 @@ class Member:
             self._pruned = False
 
     def prune(self, number: re.Pattern[str], kept: set[str], newest: int) -> None:
-        """Delete the versions that are not kept and older than the newest that is: newer ones may be another host's, which is ahead."""
-        if self._pruned or not self.serves:
+        """Delete the versions that are not kept and older than the newest that is: newer ones may be another host's, which is ahead.
+
+        One that serves, or has no room to: that may be what is in the way.
+        """
+        if self._pruned or not (self.serves or self._full):
             return
-        for name in sorted(self.endpoint.models() - kept):
+        stay = kept if self.serves else {*kept, self.endpoint.default()}
+        for name in sorted(self.endpoint.models() - stay):
             if (found := number.fullmatch(name)) and int(found[1]) < newest:
                 self.endpoint.delete(name)
-                self._verified.discard(name)
+                self._verified.pop(name, None)
                 self.uploads.drop(self.endpoint.url, name)
         self._pruned = True
 
@@ -198,12 +208,46 @@ class Fleet:
         for member in self.members:
             member.uploads = uploads
 
-    def prepare(self, bundle: Bundle, *, wait: bool = True, back: bool = False, timing: Settings | None = None) -> list[Latency]:
-        """Install ``bundle`` at each endpoint; returns when it may go live, or raises :class:`ServingError`, by the rule above.
-
-        ``wait`` False: one that is away is not waited for. ``back``: it has served before. ``timing``: predictions are timed too, as these
-        settings have it; what was measured is returned, for each endpoint that is not away.
+    def prepare(self, bundle: Bundle, timing: Settings) -> list[Latency]:
+        """Install ``bundle`` at each endpoint and time it there; returns when it may go live, or raises :class:`ServingError`, by the rule
+        above. What was measured is returned, for each endpoint that is not away.
         """
+        errors = self._install(bundle, timing)
+        if errors:
+            self._require_ready(bundle.info.name, errors)
+        return self._timed(bundle)
+
+    def bring_back(self, bundle: Bundle) -> None:
+        """Install ``bundle``, which has served before, wherever that can be done now. Raises :class:`ServingError` where nobody has it and
+        one answers it wrong: it would go on doing so.
+        """
+        errors = self._install(bundle, None)
+        wrong = [error for error in errors.values() if not error.status and not isinstance(error, EndpointAway)]
+        if wrong and len(errors) == len(self.members):
+            raise wrong[0]
+
+    def try_out(self, bundle: Bundle, timing: Settings) -> tuple[list[Latency], dict[str, ServingError]]:
+        """Install ``bundle`` at each endpoint that can be asked, and time it there: what was measured, and by URL what was in the way."""
+        errors = self._install(bundle, timing)
+        return self._timed(bundle), {self.members[number].endpoint.url: error for number, error in errors.items()}
+
+    def answered(self, name: str, tolerance: float) -> list[Gate]:
+        """The gate about those that have the version ``name``, by what their SavedModel answers; none where nobody has it."""
+        differences = [member.difference(name) for member in self.members if member.has(name)]
+        if not differences:
+            return []
+        worst = max(differences)
+        text = f"{len(differences)} of {len(self.members)} answer its golden rows to {worst:.2g}"
+        return [gate(text, worst <= tolerance, tolerance)]
+
+    def lacking(self, name: str) -> list[str]:
+        """The URLs of those that are not known to have the version ``name``."""
+        return [member.endpoint.url for member in self.members if not member.has(name)]
+
+    def _timed(self, bundle: Bundle) -> list[Latency]:
+        return [member.timed[bundle.info.name] for member in self.members if bundle.info.name in member.timed]
+
+    def _install(self, bundle: Bundle, timing: Settings | None) -> dict[int, ServingError]:
         name = bundle.info.name
 
         def install(member: Member) -> None:
@@ -214,15 +258,13 @@ class Fleet:
         errors = self._each(install, EndpointAway)
         for number, member in enumerate(self.members):
             member.note_taken(name, number not in errors)
-        if errors and (not back or len(errors) == len(self.members)):
-            self._require_ready(name, errors, wait)
-        return [member.timed[name] for member in self.members if timing is not None and name in member.timed]
+        return errors
 
-    def _require_ready(self, name: str, errors: dict[int, ServingError], wait: bool) -> None:
+    def _require_ready(self, name: str, errors: dict[int, ServingError]) -> None:
         """Raise what is in the way of ``name``; those whose time is over are not."""
         refused = {number: error for number, error in errors.items() if not isinstance(error, EndpointAway)}
         for number, error in errors.items():
-            if wait and number not in refused and self.members[number].answers and self.members[number].untaken_s(name) >= self.wait_s:
+            if number not in refused and self.members[number].answers and self.members[number].untaken_s(name) >= self.wait_s:
                 text = f"{error}; else it answers, but has not taken {name} in [promote] wait_s {self.wait_s:g} s"
                 refused[number] = EndpointFull(text, error.status)
         if refused:
@@ -232,7 +274,7 @@ class Fleet:
         if len(errors) == len(self.members):
             raise next(iter(errors.values()))
         for number, error in errors.items():
-            if wait and self.members[number].missing_s(name) < self.wait_s:
+            if self.members[number].missing_s(name) < self.wait_s:
                 raise EndpointAway(f"{error}; the new version waits for it for [promote] wait_s {self.wait_s:g} s")
 
     def withdraw(self, name: str) -> None:
@@ -249,15 +291,16 @@ class Fleet:
 
         return [str(error) for error in self._each(discard, noted=None).values()]
 
-    def keep(self, bundle: Bundle) -> list[str]:
-        """Have each endpoint serve ``bundle``, which is live; returns what is wrong, a text for each that does not."""
+    def keep(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
+        """Have each endpoint serve ``bundle``, which is live; returns what is wrong, by URL. ``but``: URLs that are left alone."""
 
         def serve(member: Member) -> None:
-            member.install(bundle)
-            member.switch(bundle.info.name)
-            member.here()
+            if member.endpoint.url not in but:
+                member.install(bundle)
+                member.switch(bundle.info.name)
+                member.here()
 
-        return [str(error) for error in self._each(serve).values()]
+        return {self.members[number].endpoint.url: error for number, error in self._each(serve).items()}
 
     def hold(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
         """Have each endpoint that is not known to be away hold ``bundle`` beside what it serves, verified.

@@ -29,6 +29,8 @@ TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 5.0
 #: Predictions are timed for so long at most: what is slow says so early.
 TIMED_S: Final = 10.0
+#: Calls that write to the endpoint's disk.
+_CHANGES: Final = ("/upload", "/params", "/delete/")
 #: Served answers are this close to the golden rows, or the model is not live.
 GOLDEN_TOLERANCE: Final = 1e-5
 
@@ -50,7 +52,9 @@ class EndpointAway(ServingError):
 
 
 class EndpointFull(ServingError):
-    """The endpoint is up, but cannot take a bundle: its disk is full, say. It says nothing about the model, and will not pass by itself."""
+    """The endpoint is up, but cannot change what it holds: its disk is full, say. It says nothing about the model, and will not pass by
+    itself.
+    """
 
 
 class Endpoint:
@@ -112,15 +116,17 @@ class Endpoint:
             raise ServingError(f"{self.url}/json: must answer {outputs} finite numbers for {name}, not {response.text[:200]!r}")
         return answer
 
-    def check_golden(self, bundle: Bundle, tolerance: float = GOLDEN_TOLERANCE) -> None:
-        """Raise :class:`ServingError` where a golden row is answered otherwise than the bundle has it."""
-        info = bundle.info
+    def check_golden(self, bundle: Bundle, tolerance: float = GOLDEN_TOLERANCE) -> float:
+        """The largest difference of its answers to the golden rows; raises :class:`ServingError` where it is over ``tolerance``."""
+        info, worst = bundle.info, 0.0
         for number, (row, expected) in enumerate(zip(bundle.golden_inputs, bundle.golden_outputs, strict=True)):
             difference = max_difference(self.predict(info.name, info.feature_schema.names, row, info.outputs), expected)
             if not difference <= tolerance:
                 raise ServingError(
                     f"{self.url}: golden row {number} of {info.name} must be answered to {tolerance:g}, but differs by {difference:g}"
                 )
+            worst = max(worst, difference)
+        return worst
 
     def timed(self, bundle: Bundle, requests: int) -> list[float]:
         """Seconds that each of ``requests`` predictions took, on one connection that is kept; fewer where they take long in all.
@@ -186,7 +192,7 @@ def _failure(path: str, status: int) -> type[ServingError]:
     if status < 500 or (path == "/json" and status == 500):
         return ServingError
     # Of these three the server, or what is before it, says itself that they pass.
-    return EndpointFull if path == "/upload" and status not in (502, 503, 504) else EndpointAway
+    return EndpointFull if path.startswith(_CHANGES) and status not in (502, 503, 504) else EndpointAway
 
 
 def archive(folder: Path, name: str) -> bytes:

@@ -3,7 +3,8 @@
 Each round compares the alias with what is live. Where they differ: download, gates, installed, verified and timed at the endpoints, placed
 on disk, link moved. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
 as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets all the gates here, the
-replay too where no tag says that it has passed it; one that is on this disk has met them, so rolling back to it asks none.
+replay too where no tag says that it has passed it. Rolling back to one that has served asks none, whether it is still on this disk or not,
+and waits for no endpoint. Where the alias is moved while a version is being replayed, that is the next one's turn at once.
 
 What an endpoint refuses, or what cannot be fetched, is tried again after pauses that grow to ``[watch] retry_most_s``; what was downloaded
 and has passed the gates of its bundle is kept meanwhile, one bundle at most, and its content compared before it is used again.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,12 +27,12 @@ from typing import Any, Final
 from smartcache.config import Config
 
 from . import bundle as bundles
-from . import gate_report, gates, latency, replay, rollout
+from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import Bundle, BundleError
 from .challenger import Challengers, NotTried
 from .gates import Gate, GateError
 from .install import BundleDir, InstallError, digest
-from .pause import Pause
+from .pause import Pause, Pauses
 from .registry import Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway, ServingError
@@ -43,6 +45,14 @@ _BY: Final = "watch"
 
 class Refused(Exception):
     """The champion must not be live: its gates say no, or its name is taken by another model."""
+
+
+class Overtaken(Exception):
+    """The alias was moved while the version that it named was judged; ``champion`` is what it names now."""
+
+    def __init__(self, champion: Version | None) -> None:
+        super().__init__("the alias champion was moved meanwhile")
+        self.champion = champion
 
 
 #: Of a version: number, run, and what its gates have said.
@@ -85,21 +95,30 @@ class Watch:
     _fetched: _Fetched | None = None
     #: What the gates said of what has just become live, until it is noted in MLflow.
     _passed: tuple[Version, list[Gate]] | None = None
-    #: What is noted in MLflow as not deployed.
+    #: What is noted in MLflow as not deployed, and as damaged.
     _undeployed: _Key | None = None
+    _damaged: _Key | None = None
     _champion: Version | None = None
+    #: The number of the champion whose way back is noted.
+    _seen: int | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
+    _wake: threading.Event = field(default_factory=threading.Event)
+    #: When to look at the alias again while a version is judged (monotonic).
+    _look_s: float = 0.0
     _state: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.challengers = Challengers(self.registry, self.bundles_, self.fleet, self.config, self.schema_hash)
-        self._pause = Pause(self.config.watch.poll_s, self.config.watch.retry_most_s)
+        pauses = (self.config.watch.poll_s, self.config.watch.retry_most_s)
+        self._pause = Pause(*pauses)
+        #: Where an endpoint that answers does not serve what is live.
+        self._pauses_kept = Pauses(*pauses)
         self.fleet.remember(Uploads(self.bundles_))
 
     def run(self, stop: threading.Event, poll_s: float, wake: threading.Event | None = None) -> None:
         """Rounds until ``stop`` is set: each ``poll_s``, and at once when ``wake`` is (who sets ``stop`` sets it too)."""
         wake = wake or stop
-        self._stop = stop
+        self._stop, self._wake = stop, wake
         with self.bundles_.writer(), self.challengers.writer():
             self._state = self.bundles_.read_state()
             self._remember()
@@ -122,14 +141,14 @@ class Watch:
             troubles.append(str(error))
         else:
             try:
-                line = self._follow(self._champion)
+                line = self._follow_alias()
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
                 troubles.append(str(error))
             line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
         live = self.bundles_.current()
         bundle = self.bundles_.installed(live) if live else None
         if bundle is not None:
-            _add(troubles, self.fleet.keep(bundle))
+            _add(troubles, self._keep(bundle))
             _add(troubles, self.challengers.keep())
             _add(troubles, self.fleet.prune(self.registry.model, self.bundles_.names(), self.challengers.at_endpoints))
         _add(troubles, self.fleet.discard(self._wanted_there()))
@@ -140,6 +159,16 @@ class Watch:
         self._note(live, troubles)
         self._report()
         return not troubles
+
+    def _keep(self, bundle: Bundle) -> list[str]:
+        """Have the endpoints serve what is live; what is in the way. One that refuses it is not sent it again each round."""
+        name = bundle.info.name
+        standing = self._pauses_kept.standing(name)
+        failed = self.fleet.keep(bundle, but=standing)
+        self._pauses_kept.tried(
+            name, {url: str(error) for url, error in failed.items() if not isinstance(error, EndpointAway)}, but=standing
+        )
+        return [*standing.values(), *map(str, failed.values())]
 
     def _wanted_there(self) -> set[str]:
         """What endpoints may be asked for, now or soon."""
@@ -165,6 +194,39 @@ class Watch:
         self.failures += bool(troubles)
         self._said = troubles
 
+    def _follow_alias(self) -> str:
+        """Follow the champion, and what overtakes it; as :meth:`_follow`."""
+        while True:
+            self._note_move(self._champion)
+            try:
+                line = self._follow(self._champion)
+            except Overtaken as moved:
+                self._champion = moved.champion
+                continue
+            if self._champion is not None:
+                with contextlib.suppress(RegistryError):
+                    lineage.note_served(self.registry, self._champion)
+            return line
+
+    def _note_move(self, champion: Version | None) -> None:
+        """Where the alias has moved, remember the way back, before anything else: whoever moved it may not have."""
+        was = self._seen if self._seen is not None else self.bundles_.current_number()
+        if champion is None or self._seen == champion.number:
+            return
+        try:
+            if was is not None and was != champion.number:
+                lineage.note_move(self.registry, was, champion, seen=self._seen is not None)
+        except RegistryAbsent:
+            return  # the next round does it
+        except RegistryError:
+            pass  # what was before is not in the registry any more
+        self._seen = champion.number
+
+    def _is_back(self, champion: Version) -> bool:
+        """Whether it is rolled back to: it has served, and what is live here is newer."""
+        live = self.bundles_.current_number()
+        return lineage.SERVED in champion.tags and live is not None and champion.number < live
+
     def _follow(self, champion: Version | None) -> str:
         """Make the champion live; a line for a person where that changed anything, else empty."""
         if self._fetched is not None and (champion is None or self._fetched.key != _key(champion)):
@@ -174,49 +236,47 @@ class Watch:
         name = self.registry.name_of(champion.number)
         live = self.bundles_.current()
         bundle = self.bundles_.installed(name)
+        back = bundle is not None or self._is_back(champion)
         if bundle is not None:
             _require_same(bundle, champion)
             if live == name:
                 return ""
-            self.fleet.prepare(bundle, wait=False, back=True)
+            self.fleet.bring_back(bundle)
             self.bundles_.make_current(name)
         else:
-            self._require_not_refused(champion)
+            if not back:
+                self._require_not_refused(champion)
             if said := self._pause.standing(_key(champion)):
                 raise Refused(said)
             try:
-                answers = self._bring(champion, name)
+                answers = self._bring(champion, name, back=back)
             except (EndpointAway, RegistryAbsent):
                 raise  # they are waited for, and asked little meanwhile
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
-                self._pause.failed(self._fetched.key if self._fetched is not None else _key(champion), str(error))
+                self._pause.failed(self._fetched.key if self._fetched is not None else self._key_now(champion), str(error))
                 raise
             self._pause.over()
             self.bundles_.make_current(name)
-            self._passed = (champion, answers)
+            if not back:
+                self._passed = (champion, answers)
         self.promotions += 1
         self.bundles_.prune(self.keep)
-        return f"{name} is live" + (f", {live} was" if live else "")
+        lacking = ", ".join(self.fleet.lacking(name)) if back else ""
+        return f"{name} is live" + (f", {live} was" if live else "") + (f"; {lacking} gets it when it is back" if lacking else "")
 
-    def _bring(self, champion: Version, name: str) -> list[Gate]:
-        """From the registry to the endpoints and into its place on disk; what all its gates said."""
+    def _bring(self, champion: Version, name: str, *, back: bool) -> list[Gate]:
+        """From the registry to the endpoints and into its place on disk; what all its gates said. ``back``: it asks the one that there must
+        be something to serve.
+        """
         fetched = self._fetched
         if fetched is None or not fetched.intact():
             self._drop_fetched()
-            fetched = self._fetched = self._fetch(champion, name)
+            fetched = self._fetched = self._fetch(champion, name, back=back)
         answers = list(fetched.answers)
-        try:
-            timed = self.fleet.prepare(fetched.bundle, timing=self.config.gates)
-        except EndpointAway:
-            raise
-        except ServingError as error:
-            if error.untaken_s < self.fleet.wait_s:
-                raise
-            raise self._not_deployed(champion, fetched, error) from error
-        if have := sum(member.has(name) for member in self.fleet.members):
-            answers.append(rollout.gate(f"{have} of {len(self.fleet.members)} answer its golden rows", True))
-        if timed:
-            answers.append(latency.gate(timed, self.config.gates))
+        if back:
+            self.fleet.bring_back(fetched.bundle)
+        else:
+            answers += self._deploy(champion, fetched)
             try:
                 self._require_passed(answers, champion)
             except Refused:
@@ -226,6 +286,20 @@ class Watch:
         self._drop_fetched()
         return answers
 
+    def _deploy(self, champion: Version, fetched: _Fetched) -> list[Gate]:
+        """To the endpoints; what the gates say that ask them."""
+        settings = self.config.gates
+        try:
+            timed = self.fleet.prepare(fetched.bundle, settings)
+        except EndpointAway:
+            raise
+        except ServingError as error:
+            if error.untaken_s < self.fleet.wait_s:
+                raise
+            raise self._not_deployed(champion, fetched, error) from error
+        answers = self.fleet.answered(fetched.bundle.info.name, settings.max_output_difference)
+        return [*answers, latency.gate(timed, settings)] if timed else answers
+
     def _not_deployed(self, champion: Version, fetched: _Fetched, error: ServingError) -> Refused:
         """An endpoint has not taken it for as long as is waited: noted with the version, once, and told each time. It is tried again."""
         if self._undeployed != fetched.key:
@@ -234,15 +308,15 @@ class Watch:
                 answers = [*fetched.answers, rollout.gate(str(error), False)]
                 gate_report.keep(self.registry, champion, _BY, answers, forced)
                 # As the version's tags are from now on: it is no other one for that.
-                key = (champion.number, champion.run_id, champion.tags[gates.TAG] if forced is not None else gates.FAILED)
+                key = _key_failed(champion)
                 self._undeployed, self._fetched = key, replace(fetched, key=key)
         return Refused(f"champion version {champion.number} is not deployed: {error}")
 
-    def _fetch(self, champion: Version, name: str) -> _Fetched:
+    def _fetch(self, champion: Version, name: str, *, back: bool) -> _Fetched:
         incoming = self.bundles_.new_incoming()
         try:
             downloaded = self.registry.download_bundle(champion, incoming)
-            answers = self._judge(downloaded, champion)
+            answers = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
             _require_same(named, champion)
             shutil.rmtree(downloaded)
@@ -256,19 +330,30 @@ class Watch:
             shutil.rmtree(self._fetched.bundle.folder.parent, ignore_errors=True)
             self._fetched = None
 
-    def _judge(self, folder: Path, version: Version) -> list[Gate]:
-        answers = gates.check_folder(folder, self.config.gates, self.schema_hash)
+    def _judge(self, folder: Path, version: Version, *, back: bool) -> list[Gate]:
+        answers = gates.check_folder(folder, self.config.gates, self.schema_hash)[: 1 if back else None]
         self._require_passed(answers, version)
-        if not replay.passed_before(version.tags) and gates.forced(version.tags) is None:
+        if not back and not replay.passed_before(version.tags) and gates.forced(version.tags) is None:
             live = self.bundles_.current()
             champion = self.bundles_.installed(live) if live else None
-            answers += replay.check(self.config, bundles.read(folder), champion or "", self._going_on)
+            answers += replay.check(self.config, bundles.read(folder), champion or "", lambda *_: self._going_on(version))
             self._require_passed(answers, version)
         return answers
 
-    def _going_on(self, *_: object) -> None:
+    def _going_on(self, version: Version) -> None:
+        """A replay may take long, and nobody waits for one of a version that is the champion no more. Looks each poll_s, and when woken."""
         if self._stop.is_set():
             raise Refused("asked to stop while the latest opens were replayed")
+        woken = self._wake is not self._stop and self._wake.is_set()
+        if not woken and time.monotonic() < self._look_s:
+            return
+        if woken:
+            self._wake.clear()
+        with contextlib.suppress(RegistryError, OSError):
+            champion = self.registry.champion()
+            if champion is None or _key(champion) != _key(version):
+                raise Overtaken(champion)
+        self._look_s = time.monotonic() + self.config.watch.poll_s
 
     def _require_passed(self, answers: list[Gate], version: Version) -> None:
         if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):
@@ -277,11 +362,19 @@ class Watch:
         text = f"champion version {version.number} is refused by its gates: {failed}"
         self.fleet.withdraw(self.registry.name_of(version.number))
         if answers[0].passed:
-            # A bundle that cannot be read may be a torn download: it is fetched again, and nothing is said of the version.
             with contextlib.suppress(RegistryError):
                 gate_report.keep(self.registry, version, _BY, answers)
-                self._refused = ((version.number, version.run_id, gates.FAILED), text)
+                self._refused = (_key_failed(version), text)
+        elif self._damaged != _key(version):
+            # It may be a torn download: said with the version, once, but fetched again all the same.
+            with contextlib.suppress(RegistryError):
+                gate_report.keep(self.registry, version, _BY, answers, gates.forced(version.tags))
+                self._damaged = _key_failed(version)
         raise Refused(text)
+
+    def _key_now(self, version: Version) -> _Key:
+        """As the tags are that this process has given it."""
+        return self._damaged if self._damaged is not None and self._damaged[:2] == _key(version)[:2] else _key(version)
 
     def _report(self) -> None:
         """Note with the version what its gates said. Where the registry is away now, what it says of the promotion stands alone."""
@@ -337,6 +430,11 @@ def _add(troubles: list[str], more: Iterable[str]) -> None:
 
 def _key(version: Version) -> _Key:
     return version.number, version.run_id, version.tags.get(gates.TAG, "")
+
+
+def _key_failed(version: Version) -> _Key:
+    """Of a version once it is noted that its gates have failed; what was forced stays forced."""
+    return version.number, version.run_id, version.tags[gates.TAG] if gates.forced(version.tags) is not None else gates.FAILED
 
 
 def _require_same(bundle: Bundle, version: Version) -> None:

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from smartcache.inference import bundle as bundles
+from smartcache.inference.install import BundleDir
 from smartcache.inference.registry import quiet_mlflow
+from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
-from smartcache.inference.tests.fakes import METRICS
+from smartcache.inference.tests.fakes import METRICS, site_config
+from smartcache.inference.watch import Watch
 from smartcache.local import mlflow as local_mlflow
 from smartcache.local import paths, ports
 from smartcache.training.model import quiet_tensorflow
@@ -141,3 +144,32 @@ def server(fakes):
     with fakes.serve() as (fake, url), Endpoint(url, timeout_s=5) as endpoint:
         fake.endpoint = endpoint
         yield fake
+
+
+@pytest.fixture
+def said():
+    """What the watcher has told people."""
+    return []
+
+
+@pytest.fixture
+def watch(registry, server, said, tmp_path):
+    """A watcher of that registry and that endpoint, that has no pauses."""
+    folder = BundleDir(tmp_path / "bundles", "reuse")
+    watch = Watch(registry, folder, Fleet([server.endpoint], wait_s=0), site_config(), HASH, said.append)
+    with folder.writer():
+        yield watch
+
+
+@pytest.fixture
+def publish(registry, make, tmp_path):
+    """Registers a new version and makes it champion; returns its number."""
+
+    def publish(tags=None, **changes):
+        number = len(registry.known) + 1
+        bundle = make(tmp_path / "registry" / str(number), seed=number, provenance={"run_id": f"run-{number}"}, **changes)
+        registry.add(bundle, tags)
+        registry.aliases["champion"] = number
+        return number
+
+    return publish

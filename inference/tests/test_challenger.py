@@ -8,7 +8,7 @@ import pytest
 from smartcache import config as configs
 from smartcache.inference import bundle as bundles
 from smartcache.inference.install import BundleDir
-from smartcache.inference.pause import Pause
+from smartcache.inference.pause import Pause, Pauses
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests.fakes import METRICS, FakeRegistry, site_config
@@ -291,7 +291,7 @@ def test_the_endpoint_is_kept_while_the_registry_is_away(fleet_watch, registry, 
 
 def test_what_cannot_be_kept_there_is_tried_all_the_same_with_pauses(fleet_watch, registry, server, said):
     now = [1000.0]
-    fleet_watch.challengers._new_pause = lambda: Pause(5.0, 60.0, clock=lambda: now[0])
+    fleet_watch.challengers._pauses_kept = Pauses(5.0, 60.0, clock=lambda: now[0])
     registry.aliases["challenger"] = 2
     assert fleet_watch.round()
     server.endpoint.delete("reuse_v2")
@@ -456,7 +456,7 @@ def test_what_another_host_has_uploaded_is_left_to_it(start, registry, pair):
 def test_one_that_cannot_hold_it_any_more_does_not_hold_up_another(start, registry, pair):
     now = [1000.0]
     watch = start()
-    watch.challengers._new_pause = lambda: Pause(5.0, 60.0, clock=lambda: now[0])
+    watch.challengers._pauses_kept = Pauses(5.0, 60.0, clock=lambda: now[0])
     registry.aliases["challenger"] = 2
     assert watch.round()
     pair[0].endpoint.delete("reuse_v2")

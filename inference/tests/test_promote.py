@@ -1,9 +1,14 @@
 import json
 import shutil
+import sys
 
+import numpy as np
 import pytest
+import typer
 
 from smartcache import config as configs
+from smartcache.inference import bundle as bundles
+from smartcache.inference import cli, export
 from smartcache.inference import promote as promotion
 from smartcache.inference.gates import expected_schema_hash
 from smartcache.inference.registry import RegistryError
@@ -12,6 +17,7 @@ from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests import tables
 from smartcache.inference.tests.fakes import METRICS, FakeRegistry, site_config
 from smartcache.inference.tests.tables import T0_US, Open
+from smartcache.training import model as network
 
 HASH = "0123456789abcdef"
 CONFIG = site_config()
@@ -145,14 +151,85 @@ def test_one_that_an_endpoint_has_no_room_for_is_not_promoted(registry, server, 
     assert registry.known[2].tags["smartcache.gates"] == "failed"
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A bundle with a SavedModel, as training exports it."""
+    network.deterministic(3)
+    rows = np.random.default_rng(3).standard_normal((20, 3)).astype(np.float32)
+    model = network.build(*network.normalization(rows), [4], 3, learning_rate=0.01, dropout=0.2)
+    info = bundles.Info.model_validate(
+        {
+            "schema": {"version": 1, "names": ["a", "b", "c"], "hash": HASH},
+            "bucket_edges_s": [60.0, 3600.0],
+            "horizon_s": 3600.0,
+            "horizon_buckets": 2,
+            "thresholds": {"admit": 0.2, "evict": 0.05},
+            "metrics": METRICS,
+            "provenance": {"run_id": "run-1"},
+        }
+    )
+    return export.export(model, tmp_path_factory.mktemp("exported") / "bundle", info, rows, 1e-5)
+
+
 @pytest.mark.parametrize("status", [401, 503])
-def test_an_endpoint_that_cannot_be_asked_from_here_is_the_watchers(registry, server, status):
+def test_an_endpoint_that_cannot_be_asked_from_here_is_the_watchers(registry, exported, server, status):
+    number = registry.add(exported)
     server.refuse["/upload"] = status
-    done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    done = promotion.promote(registry, FAST, HASH, number, fleet=server.fleet)
     assert done.moved
     assert "latency" not in [gate.name for gate in done.gates]
     assert f"status {status}" in done.notes[0]
     assert "`smartcache watch` measures it there before it serves" in done.notes[0]
+
+
+def test_where_no_endpoint_can_be_asked_the_saved_model_is_evaluated_here(registry, exported, server, tmp_path):
+    """The figure in the bundle says that it equals the others. It is another model's."""
+    server.refuse[""] = 503
+    done = promotion.promote(registry, FAST, HASH, registry.add(exported), fleet=server.fleet)
+    assert done.moved
+    assert done.gates[-1].name == "saved_model"
+    shutil.copytree(exported.folder, tmp_path / "other")
+    other = network.build(exported.embedded.mean, exported.embedded.scale, [4], 3, learning_rate=0.01, dropout=0.2)
+    export.write_saved_model(other, tmp_path / "other")
+    number = registry.add(bundles.read(tmp_path / "other"))
+    done = promotion.promote(registry, FAST, HASH, number, fleet=server.fleet)
+    assert not done.moved
+    assert [gate.name for gate in done.gates if not gate.passed] == ["saved_model"]
+    (tmp_path / "other" / "saved_model.pb").write_bytes(b"no SavedModel")
+    assert "cannot be evaluated: " in promotion.promote(registry, FAST, HASH, number, fleet=server.fleet).gates[-1].value
+
+
+def test_where_tensorflow_is_not_installed_either_it_is_said(registry, server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    server.refuse[""] = 503
+    done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
+    assert done.moved
+    assert done.notes[-1].startswith("saved_model: not evaluated, as no endpoint can be asked from here and TensorFlow is not installed")
+
+
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_one_that_cannot_be_asked_from_here_does_not_hide_another(registry, server, fakes, status):
+    with fakes.serve() as (second, url), Endpoint(url, timeout_s=5) as endpoint:
+        fleet = Fleet([server.fleet.members[0].endpoint, endpoint], wait_s=0)
+        server.refuse["/upload"] = status
+        second.answer = lambda outputs: [value + 1e-4 for value in outputs]
+        done = promotion.promote(registry, FAST, HASH, 1, fleet=fleet)
+        assert not done.moved
+        assert f"{url}: golden row 0 of reuse_v1" in done.gates[-1].value
+        assert second.names == set()
+        second.answer = lambda outputs: outputs
+        done = promotion.promote(registry, FAST, HASH, 1, fleet=fleet)
+        assert done.moved
+        assert [gate.name for gate in done.gates][-2:] == ["endpoint", "latency"]
+        assert done.gates[-2].value.startswith("1 of 2 answer its golden rows to ")
+        assert f"status {status}" in done.notes[0]
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path, capsys):
+    with pytest.raises(typer.Exit) as ended, cli._errors():
+        (tmp_path / "none" / "file").write_text("")
+    assert ended.value.exit_code == cli.FAILED
+    assert f"No such file or directory: '{tmp_path}/none/file'; make room there" in capsys.readouterr().err
 
 
 def test_a_dry_run_tries_it_at_no_endpoint(registry, server):

@@ -16,33 +16,6 @@ CONFIG = site_config()
 BAD = METRICS | {"skill": 0.0}
 
 
-@pytest.fixture
-def said():
-    return []
-
-
-@pytest.fixture
-def watch(registry, server, said, tmp_path):
-    folder = BundleDir(tmp_path / "bundles", "reuse")
-    watch = Watch(registry, folder, Fleet([server.endpoint], wait_s=0), CONFIG, HASH, said.append)
-    with folder.writer():
-        yield watch
-
-
-@pytest.fixture
-def publish(registry, make, tmp_path):
-    """Registers a new version and makes it champion; returns its number."""
-
-    def publish(tags=None, **changes):
-        number = len(registry.known) + 1
-        bundle = make(tmp_path / "registry" / str(number), seed=number, provenance={"run_id": f"run-{number}"}, **changes)
-        registry.add(bundle, tags)
-        registry.aliases["champion"] = number
-        return number
-
-    return publish
-
-
 def live(watch):
     return watch.bundles_.current()
 
