@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import socket
 import sys
+import threading
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
 from collector_site import DECISION, FSTREAM, PFC, WAIT_S, decision, gpacket, ready, until
 
-from smartcache.local.ports import LOOPBACK
+from smartcache.config import load
+from smartcache.ingestion import collector
+from smartcache.local.ports import LOOPBACK, free_ports
 from smartcache.local.process import Process, line_in
 
 pytestmark = pytest.mark.slow
@@ -50,6 +54,42 @@ def test_captures_come_out_as_records_and_garbage_as_dead_letters(captured, laun
     assert "127.0.0.1]" not in log
     assert "Traceback" not in log
     assert log.count("\n") <= 4, f"quiet when healthy, but said:\n{log}"
+
+
+def test_a_loop_that_does_not_turn_is_not_healthy(monkeypatch, tmp_path):
+    """In this process: a disk that never answers cannot be made here."""
+    gstream, fstream, decision_port, metrics = free_ports(4)
+    config = tmp_path / "collector.toml"
+    config.write_text(
+        f"[collector]\ngstream_port = {gstream}\nfstream_port = {fstream}\ndecision_port = {decision_port}\nmetrics_port = {metrics}\n"
+        f'[kafka]\nbootstrap = "{LOOPBACK}:1"\n[spool]\ndir = "{tmp_path / "spool"}"\n'
+    )
+    one = collector.Collector(load(config))
+    monkeypatch.setattr(collector, "STUCK_S", 1.0)
+    answers, commit = threading.Event(), one._sink.commit
+    monkeypatch.setattr(one._sink, "commit", lambda: answers.wait(WAIT_S) and commit())
+
+    def health():
+        try:
+            with urlopen(f"http://{LOOPBACK}:{metrics}/healthz", timeout=WAIT_S) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    try:
+        until(lambda: health()[0] == 200, "healthy")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(gpacket(0, "/f"), (LOOPBACK, gstream))
+        until(lambda: health()[0] == 503, "not healthy")
+        assert "degraded: the loop has not turned for " in health()[1]
+        answers.set()
+        until(lambda: health()[0] == 200, "healthy again")
+    finally:
+        answers.set()
+        one.stop()
+        thread.join()
 
 
 def test_sigterm_sends_opens_that_are_still_open(captured, launch, broker, validate):

@@ -144,7 +144,6 @@ def _text(step: Step) -> str:
     return f"{step.records_per_s:,.0f} records/s, {step.lost_packets} packets lost{dropped}, {cost}{late}"
 
 
-_CORE = 0
 _SPOOL_BYTES = 32 << 30
 
 
@@ -157,7 +156,8 @@ class _Site:
         self._url = f"http://{LOOPBACK}:{metrics}"
         self._opener = build_opener(ProxyHandler({}))
         cores = os.sched_getaffinity(0)
-        self._others = sorted(cores - {_CORE}) or sorted(cores)
+        own = min(cores)  # of those that we may use: a container may not have core 0
+        self._others = sorted(cores - {own}) or sorted(cores)
         if broker:
             # Threads inherit it: the broker and all of its threads stay off the collector's core.
             os.sched_setaffinity(0, self._others)
@@ -173,7 +173,7 @@ class _Site:
             "spool": {"dir": str(folder / "spool"), "max_bytes": _SPOOL_BYTES},
         }
         config.write_text(tomli_w.dumps(settings))
-        argv = ["taskset", "--cpu-list", str(_CORE), sys.executable, "-m", "smartcache", "collect", "--config", str(config)]
+        argv = ["taskset", "--cpu-list", str(own), sys.executable, "-m", "smartcache", "collect", "--config", str(config)]
         self._process = Process("collector", argv, folder / "collector.log")
         parts.append(self._process)
         self._process.start().wait_ready(http_ok(f"{self._url}/healthz"), "healthy", 60)

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from smartcache.bench import collector, core, endpoint, gstream_load, opens, page, results, spark
 from smartcache.cli import app
-from smartcache.local.process import Process, ProcessError, line_in
+from smartcache.local.process import Process, ProcessError, line_in, stop_all
 
 
 def measurement(server, round_, rate, p50, connections=1):
@@ -144,6 +144,28 @@ def test_what_piles_up_does_not_hold():
     assert rising[-1].lost_packets == 0
     assert not rising[-1].held
     assert not step(1, dropped=1).held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", [False, True], ids=["spool only", "broker writing"])
+def test_a_real_collector_holds_a_low_rate(broker, tmp_path):
+    """On one of the cores that we may use, whichever that is."""
+    parts = []
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        site = collector._Site(tmp_path, parts, broker)
+        held = [site.hold(2000, 1.0) for _ in range(2)]
+        assert os.sched_getaffinity(parts[-1].pid) == {max(allowed)}
+        assert site.buffer_bytes > 0
+    finally:
+        stop_all(parts[-1:], parts[:-1])
+        os.sched_setaffinity(0, allowed)
+    for one in held:
+        assert one.lost_packets == one.dropped == 0
+        assert 0 < one.records_per_s <= 2000 * 1.05
+        assert one.cpu_us_per_record > 0
+        assert (one.late_s > 0) == broker
 
 
 def test_the_page_shows_the_collector(folder):
