@@ -78,7 +78,7 @@ format: ## let the formatters have their way
 	find xcache-plugin -name '*.cc' -o -name '*.hh' | xargs clang-format -i
 	$(GOFMT) -w inference/server
 
-doctor: ## what is present, missing or of a wrong version on this machine
+doctor: ## what is present, missing, of a wrong version or older than its sources on this machine
 	@test -x $(SMARTCACHE) || { echo "nothing is set up here yet: run \`make setup\` first"; exit 1; }
 	@$(SMARTCACHE) doctor
 

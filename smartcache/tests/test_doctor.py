@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from smartcache import doctor
 from smartcache.cli import app
 from smartcache.local import paths
+from smartcache.surroundings import machine
+from smartcache.surroundings.finding import Finding
 
-JAVA = doctor._Program("java", ("-version",), (17,), "Kafka")
+JAVA = machine._Program("java", ("-version",), (17,), "Kafka")
 
 
 def program(folder, name, script):
@@ -50,7 +52,7 @@ def bin_first(tmp_path, monkeypatch):
     ],
 )
 def test_versions(said, version):
-    assert doctor._version(said) == version
+    assert machine._version(said) == version
 
 
 @pytest.mark.parametrize(
@@ -64,16 +66,16 @@ def test_versions(said, version):
     ],
 )
 def test_programs(bin_first, monkeypatch, script, state, detail):
-    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.3 if "sleep" in script else 15.0)
+    monkeypatch.setattr(machine, "_PATIENCE_S", 0.3 if "sleep" in script else 15.0)
     program(bin_first, "java", script)
-    finding = doctor._look_at_program(JAVA)
+    finding = machine._look_at_program(JAVA)
     assert finding.state == state
     assert detail in finding.detail
 
 
 def test_a_program_that_cannot_be_run(bin_first):
     program(bin_first, "java", "").write_bytes(b"\x7fELF no more than that")
-    assert doctor._look_at_program(JAVA).state == "missing"
+    assert machine._look_at_program(JAVA).state == "missing"
 
 
 @pytest.mark.parametrize(
@@ -81,28 +83,64 @@ def test_a_program_that_cannot_be_run(bin_first):
 )
 def test_a_newer_package_is_not_called_too_old(monkeypatch, found, state):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: found)
-    monkeypatch.setattr(doctor, "_required", lambda _: "3.17.2")
-    assert doctor._look_at_distribution("mlflow", "train").state == state
+    assert machine._look_at_distribution("mlflow", "==3.17.2", "smartcache[train]").state == state
+
+
+@pytest.mark.parametrize(("found", "state"), [("2.2.3", "too old"), ("2.3.0", "present"), ("3.0.1", "other version")])
+def test_a_package_of_which_several_versions_will_do(monkeypatch, found, state):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: found)
+    finding = machine._look_at_distribution("pandas", "<3,>=2.3", "smartcache[spark]")
+    assert finding.state == state
+    assert found in finding.detail
+
+
+def test_every_package_of_every_extra_is_looked_for():
+    required = machine._required()
+    assert required["psutil"] == (">=7", "smartcache[demo]")
+    assert required["pandas"] == ("<3,>=2.3", "smartcache[spark,train]")
+    assert required["typer"][1] == "smartcache"
+    assert {"lightgbm", "libcachesim", "matplotlib"} < set(required)
+    assert "smartcache" not in required
+    assert machine._look_at_distribution("no-such-package", "", "smartcache").state == "missing"
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "detail"),
+    [
+        ("echo 0.9.75", "present", "microhttpd.h, 0.9.75"),
+        ("echo 0.9.9", "too old", "libmicrohttpd 0.9.9; at least 0.9.70 is needed"),
+        ("exit 1", "missing", "pkg-config knows no libmicrohttpd"),
+    ],
+)
+def test_libraries_are_asked_for_their_version(tmp_path, monkeypatch, said, state, detail):
+    program(tmp_path / "bin", "pkg-config", said)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}", prepend=os.pathsep)
+    monkeypatch.setattr(machine, "_INCLUDE", (tmp_path,))
+    (tmp_path / "microhttpd.h").touch()
+    finding = machine._look_at_header(machine._Header("microhttpd.h", "plugin", "libmicrohttpd", (0, 9, 70)))
+    assert (finding.state, finding.used_by) == (state, "plugin: to build it")
+    assert detail in finding.detail
 
 
 def test_headers_libraries_and_the_user_are_looked_for(tmp_path, monkeypatch):
     (tmp_path / "XrdPfc").mkdir()
     (tmp_path / "XrdPfc" / "XrdPfcDecision.hh").touch()
-    monkeypatch.setattr(doctor, "_INCLUDE", (tmp_path / "none", tmp_path))
-    monkeypatch.setattr(doctor, "_LIB", (tmp_path,))
-    monkeypatch.setattr(doctor.xrootd, "SERVER_USER", "no-such-user")
+    monkeypatch.setattr(machine, "_INCLUDE", (tmp_path / "none", tmp_path))
+    monkeypatch.setattr(machine, "_LIB", (tmp_path,))
+    monkeypatch.setattr(machine.xrootd, "SERVER_USER", "no-such-user")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    state = {finding.what: finding.state for finding in doctor.examine()}
+    state = {finding.what: finding.state for finding in machine.examine()}
     assert state["XrdPfc/XrdPfcDecision.hh"] == "present"
     assert state["curl/curl.h"] == state["libXrdPfc-5.so"] == state["user no-such-user"] == "missing"
 
 
 def test_the_doctor_says_how_to_mend(monkeypatch):
-    monkeypatch.setattr(doctor, "examine", lambda: iter([doctor.Finding("x[y]", "other version", "2; 1 is pinned", "all")]))
+    found = [Finding("x[y]", "other version", "2; 1 is pinned", "all"), Finding("z", "missing", "a header " * 20, "all", "look for it")]
+    monkeypatch.setattr(doctor, "examine", lambda: iter(found))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
-    assert "x[y]" in result.output
-    assert "make setup" in result.output
+    assert "x[y]: other version (2; 1 is pinned); run `make setup`\n" in result.output
+    assert f"z: missing ({'a header ' * 20}); look for it\n" in result.output
 
 
 def make(*arguments, **more):
