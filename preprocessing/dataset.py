@@ -368,7 +368,9 @@ def _publish(spark: SparkSession, output: str, count: int, manifest: dict[str, A
     if len(written) != count:
         raise DatasetError(f"{output}: {len(written)} files were written for {count} caches")
     for index, name in enumerate(written):
-        files.rename(path(path(folder, "_writing"), name), path(folder, _name(index)))
+        # It says false, and raises nothing, where the file system refuses.
+        if not files.rename(path(path(folder, "_writing"), name), path(folder, _name(index))):
+            raise DatasetError(f"{output}: _writing/{name} could not be renamed to {_name(index)}: may files be made there? Run it again")
     files.delete(path(folder, "_writing"), True)
     out = files.create(path(folder, MANIFEST), True)
     try:

@@ -5,7 +5,7 @@ Three queries in one session, each with a checkpoint of its own, and beside them
 - **access**: Kafka, parse, group by cache and LFN, :mod:`.join` with RocksDB state and processing-time timers (they fire without new data),
   Parquet. Exactly once: the sink's file list and the state belong to the same batch, so after a crash the batch is repeated as it was,
   its clock included.
-- **jobs**: Kafka, parse, Parquet partitioned by day: the states of batch jobs as they came.
+- **jobs**: Kafka, parse, each record id once, Parquet partitioned by day: the states of batch jobs as they came.
 - **quarantine**: Kafka, parse, keep what is malformed with the reason, Parquet partitioned by day.
 
 What is dropped is counted in the query's own metrics (`observe`), which :class:`Counters` sums up.
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: Nobody waits for malformed records, nor for what jobs did: their batches begin so many times more rarely.
 SLOW_TRIGGERS = 5
 _DROPPED = ("duplicates", "unmatched_decisions", "unmatched_pfcs")
+#: Rows that were written without one of their sides.
+_LACKING = ("rows_without_close", "rows_without_decision", "rows_without_pfc")
 
 
 class StreamError(Exception):
@@ -47,7 +49,7 @@ class StreamError(Exception):
 class Counters:
     """What the access query has done since it was started, from its progress reports."""
 
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("batches", "rows", *_DROPPED), 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("batches", "rows", *_LACKING, *_DROPPED), 0))
     batch_ms: int = 0
     state_rows: int = 0
     #: Other counters, by the name that they have in the metrics: those of what is done in the background.
@@ -158,9 +160,13 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
         _processor(times, core_toml(config)), _joined_schema(), "Append", "ProcessingTime"
     )
     written = F.col("dropped").isNull()
+    # What was answered bypass has no life in pfc.
+    lacks_pfc = F.col("pfc_id").isNull() & ~F.col("answer").eqNullSafe("bypass")
+    lacking = zip(_LACKING, (F.col("close_us").isNull(), F.col("decision_id").isNull(), lacks_pfc), strict=True)
     observed = joined.observe(
         "join",
         F.count(F.when(written, 1)).alias("rows"),
+        *(F.count(F.when(written & lacks, 1)).alias(name) for name, lacks in lacking),
         *(F.sum(F.when(F.col("dropped") == name, F.col("count"))).alias(name) for name in _DROPPED),
     )
     rows = observed.where(written).select(*(name for name, _ in COLUMNS))
@@ -176,12 +182,21 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
 
 
 def start_jobs(spark: SparkSession, config: Config) -> StreamingQuery:
-    """Start the jobs query: the columns are those of :data:`.records.KINDS`, and `day`."""
+    """Start the jobs query: the columns are those of :data:`.records.KINDS`, and `day`.
+
+    Ids are remembered for [streaming] watermark_s of the batches' own clock, in which nothing comes late.
+    """
     from pyspark.sql import functions as F
 
     records = parsed(messages(spark, config, (JOB,), SLOW_TRIGGERS), config.kafka, (JOB,)).where(F.col("reason").isNull())
-    states = records.select(F.from_json("record", KINDS[JOB].schema()).alias("job")).select("job.*")
-    rows = states.withColumn("day", F.to_date(F.timestamp_micros("record_us"))).coalesce(1)
+    states = records.select(F.from_json("record", KINDS[JOB].schema()).alias("job"), F.current_timestamp().alias("read_at"))
+    once = (
+        states.select("job.*", "read_at")
+        .withWatermark("read_at", _seconds(config.streaming.watermark_s))
+        .dropDuplicatesWithinWatermark(["record_id"])
+        .drop("read_at")
+    )
+    rows = once.withColumn("day", F.to_date(F.timestamp_micros("record_us"))).coalesce(1)
     return (
         rows.writeStream.queryName("jobs")
         .format("parquet")

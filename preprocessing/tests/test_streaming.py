@@ -132,7 +132,7 @@ def jobs(count):
 def test_table_is_the_same_with_and_without_kills(topics, run, tmp_path):
     start, names = run
     (first, second), expected, duplicates = traffic(seed=1, opens=400)
-    topics.send(names, first + jobs(3))
+    topics.send(names, first + jobs(3) + jobs(2))
     topics.send(names, [(kind, raw) for kind, raw, _ in MALFORMED])
     # Killed while it writes down where the first batch begins; in the first batch of both; and in a later one.
     leave_a_draft(tmp_path / "killed")
@@ -143,12 +143,12 @@ def test_table_is_the_same_with_and_without_kills(topics, run, tmp_path):
     assert killed.in_first_quarantine_batch()
     killed.start().ready()
     killed.wait(killed.has_rows(1), "writing")
-    topics.send(names, second)
+    topics.send(names, second + jobs(4))
     killed.wait(killed.mid_batch, "in a batch")
     killed.process.kill()
     killed.start().ready()
     killed.wait(killed.has_rows(len(expected)), f"done with {len(expected)} rows")
-    killed.wait(lambda: len(killed.jobs()) == 3, "done with the jobs")
+    killed.wait(lambda: len(killed.jobs()) >= 4, "done with the jobs")
     killed.wait(lambda: len(killed.quarantined()) >= len(MALFORMED), "done with the quarantine")
     killed.stop()
 
@@ -156,7 +156,7 @@ def test_table_is_the_same_with_and_without_kills(topics, run, tmp_path):
     steady.wait(steady.has_rows(len(expected)), f"done with {len(expected)} rows")
     steady.wait(lambda: len(steady.quarantined()) >= len(MALFORMED), "done with the quarantine")
     steady.wait(lambda: steady.metrics().get("rows_total") == len(expected), "counted")
-    steady.wait(lambda: len(steady.jobs()) == 3, "done with the jobs")
+    steady.wait(lambda: len(steady.jobs()) >= 4, "done with the jobs")
     steady.stop()
 
     table = steady.rows()
@@ -173,18 +173,48 @@ def test_table_is_the_same_with_and_without_kills(topics, run, tmp_path):
     assert killed.jobs() == steady.jobs()
     assert sorted(map(str, killed.quarantined())) == sorted(map(str, steady.quarantined()))
     assert [(row["day"], row["site"], row["input_local"], row["cpu_s"]) for row in steady.jobs()] == [
-        (f"2026-09-{21 + number}", "T2_IT_Bari", True, 5400.0) for number in range(3)
-    ]
+        (f"2026-09-{21 + number}", "T2_IT_Bari", True, 5400.0) for number in range(4)
+    ], "each once"
     assert not any("user" in row for row in steady.jobs())
 
     assert steady.metrics()["rows_total"] == len(expected)
     assert steady.metrics()["duplicates_total"] == duplicates
+    lacking = {"rows_without_close": 0, "rows_without_decision": 0, "rows_without_pfc": 0}
+    for columns in expected.values():
+        lacking["rows_without_decision"] += columns["decision_id"] is None
+        lacking["rows_without_pfc"] += columns["pfc_id"] is None and columns["answer"] != "bypass"
+    assert 0 < lacking["rows_without_decision"] < len(expected)
+    assert 0 < lacking["rows_without_pfc"] < len(expected)
+    assert {name: steady.metrics()[f"{name}_total"] for name in lacking} == lacking
     reasons = [row["reason"] for row in steady.quarantined()]
     for kind, raw, reason in MALFORMED:
         assert [row for row in steady.quarantined() if row["value"] == raw and row["topic"] == names[kind] and reason in row["reason"]], (
             reasons
         )
     assert len(reasons) == len(MALFORMED)
+
+
+def test_sides_that_come_too_late_are_counted(topics, run):
+    start, names = run
+    halves, _, _ = traffic(seed=2, opens=40)
+    records = [record for half in halves for record in half]
+    opened = next(record for kind, record in records if kind == "open")
+    of_it = [(kind, record) for kind, record in records if record["lfn"] == opened["lfn"] and record["cache"] == opened["cache"]]
+    # Sent when the stream reads them: nothing is waited for beyond the grace.
+    now = {"recv_us": time.time_ns() // 1000}
+    topics.send(names, [("open", opened | now)])
+    stream = start("late", "watermark_s = 2.0").ready()
+    stream.wait(stream.has_rows(1), "its row written")
+    late = {kind: record for kind, record in of_it if kind != "open"}
+    assert late.keys() == {"decision", "pfc"}
+    topics.send(names, [(kind, record | now) for kind, record in late.items()])
+    stream.wait(
+        lambda: all(stream.metrics().get(f"{name}_total") == 1 for name in ("unmatched_decisions", "unmatched_pfcs")), "both counted"
+    )
+    stream.stop()
+    metrics = stream.metrics()
+    assert (metrics["rows_total"], metrics["rows_without_decision_total"], metrics["rows_without_pfc_total"]) == (1, 1, 1)
+    assert stream.rows().num_rows == 1
 
 
 def leave_a_draft(folder):
