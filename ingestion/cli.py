@@ -25,7 +25,8 @@ def collect(
     XCache's side, with this host as COLLECTOR:
 
         xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr COLLECTOR:9931
-        xrootd.monitor all auth flush 1s fstat 10s lfn ops xfr 1 ident 60s dest files fstat info user COLLECTOR:9932
+        xrootd.monitor all auth flush 1s fstat 10s lfn ops xfr 1 ident 60s dest fstat info user COLLECTOR:9932
+        xrootd.async off
 
     Where servers send to the XRootD monitoring shoveler instead, let that forward to us (its `outputs.destinations`), at `shoveler_port`.
 

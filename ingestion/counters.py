@@ -20,6 +20,7 @@ MEANINGS = {
     "spool_damaged": "Segments of the spool whose end was cut off (torn) or that were set aside (corrupt)",
     "opens_unclosed": "Client opens sent without their close, by cause",
     "users_forgotten": "User map packets dropped because too many users were logged in",
+    "opens_without_user": "Client opens whose user is not known: no map packet of it came, or user monitoring is off",
     "paths_forgotten": "Path map packets dropped because too many waited for their open",
 }
 

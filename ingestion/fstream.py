@@ -47,10 +47,12 @@ _MIN_SIZE = {
     DISC: _RECORD.size,
 }
 
-_USER = re.compile(
-    r"(?P<protocol>[^/\n]*)/(?P<login>[^\n]*)\.(?P<pid>\d{1,10}):(?P<sid>\d{1,15})@(?P<host>[^\n]+)(?:\n(?P<info>.*))?", re.DOTALL
-)
-_SERVER = re.compile(r"=?/(?P<login>[^\n]*)\.(?P<pid>\d{1,10}):(?P<sid>\d{1,15})@(?P<host>[^\n]+)\n(?P<info>.*)", re.DOTALL)
+#: The first line of a map packet. XRootD's own buffer has 1280 bytes; of a longer line matching would take long.
+_USER = re.compile(r"(?P<protocol>[^/]*)/(?P<login>.*)\.(?P<pid>\d{1,10}):(?P<sid>\d{1,15})@(?P<host>.+)", re.DOTALL)
+_SERVER = re.compile(r"=?/(?P<login>.*)\.(?P<pid>\d{1,10}):(?P<sid>\d{1,15})@(?P<host>.+)", re.DOTALL)
+_MAX_FIRST_LINE = 1280
+#: A longer name no server of XRootD's opens.
+MAX_LFN_BYTES = 4096
 
 
 class Header(NamedTuple):
@@ -147,8 +149,9 @@ def begins_as_window(raw: bytes) -> bool:
 
 def parse_ident(raw: bytes) -> Ident:
     """An ``=`` packet: ``/login.pid:sid@host LF &site=…&port=…&inst=…&pgm=…&ver=…``."""
-    match = _SERVER.fullmatch(_map_text(raw)[1])
-    port = _option(match["info"], "port") if match else ""
+    _, text, info = _map_text(raw)
+    match = _SERVER.fullmatch(text)
+    port = _option(info.rstrip("\0"), "port")
     if match is None or not port.isdecimal() or not port.isascii() or len(port) > 5:
         raise ParseError("ident", "it does not name a server, its host and port")
     return Ident(int(match["sid"]) & SID_MASK, f"{match['host']}:{int(port)}")
@@ -156,27 +159,25 @@ def parse_ident(raw: bytes) -> Ident:
 
 def parse_user(raw: bytes) -> User:
     """A ``u`` packet: ``protocol/login.pid:sid@host LF &p=…&n=…&R=…&x=app``. Who authenticated (``n``) counts before the login name."""
-    user_id, text = _map_text(raw)
-    match = _USER.fullmatch(text)
+    user_id, session, info = _map_text(raw)
+    match = _USER.fullmatch(session)
     if match is None:
         raise ParseError("user", "it does not name a user, a server and a host")
-    info = match["info"] or ""
-    session = text.partition("\n")[0]
+    info = info.rstrip("\0")
     return User(int(match["sid"]) & SID_MASK, user_id, session, _option(info, "n") or match["login"], match["host"], _option(info, "x"))
 
 
 def parse_path(raw: bytes) -> Path:
     """A ``d`` packet: ``protocol/login.pid:sid@host LF path``, sent at each open under ``dest files``.
 
-    XRootD cuts what is longer than its buffer (1280 bytes in all), and fills the packet with what lies behind that in its memory.
+    XRootD cuts what is longer than its buffer (1280 bytes in all) by a NUL, and fills the packet with what lies behind that in its memory.
     """
-    file_id, text = _map_text(raw)
-    text, cut, _ = text.partition("\0")
-    match = _USER.fullmatch(text)
-    if match is None or not match["info"]:
+    file_id, session, path = _map_text(raw)
+    match = _USER.fullmatch(session)
+    if match is None or not path:
         raise ParseError("path", "it does not name a user, a server and a path")
-    session = text.partition("\n")[0]
-    return Path(int(match["sid"]) & SID_MASK, file_id, session, match["login"], match["host"], "" if cut else match["info"])
+    whole = "\0" not in path and len(path) <= MAX_LFN_BYTES
+    return Path(int(match["sid"]) & SID_MASK, file_id, session, match["login"], match["host"], path if whole else "")
 
 
 def parse_window(raw: bytes) -> Window:
@@ -219,8 +220,8 @@ def _open(raw: bytes, body: int, end: int, flags: int, file_id: int) -> Open:
         raise ParseError("record", "an open has no room for its lfn")
     size, user_id = _OPEN_LFN.unpack_from(raw, body)
     lfn, terminator, _ = raw[body + _OPEN_LFN.size : end].partition(b"\0")
-    if not terminator or not lfn:
-        raise ParseError("record", "an open's lfn is empty or has no end")
+    if not terminator or not 0 < len(lfn) <= MAX_LFN_BYTES:
+        raise ParseError("record", f"an open's lfn is empty, has no end or more than {MAX_LFN_BYTES} bytes")
     return Open(file_id, size, user_id, lfn.decode("utf-8", "replace"))
 
 
@@ -237,10 +238,14 @@ def _close(raw: bytes, body: int, end: int, flags: int, file_id: int) -> Close:
     return Close(file_id, bool(flags & _FORCED), b_read, b_readv, b_write, n_read, n_readv)
 
 
-def _map_text(raw: bytes) -> tuple[int, str]:
+def _map_text(raw: bytes) -> tuple[int, str, str]:
+    """A map packet's id, the first line of its text, and what is behind that."""
     if len(raw) < _PACKET.size + _MAP.size:
         raise ParseError("truncated", "a map packet without its id")
-    return _MAP.unpack_from(raw, _PACKET.size)[0], raw[_PACKET.size + _MAP.size :].rstrip(b"\0").decode("utf-8", "replace")
+    first, _, rest = raw[_PACKET.size + _MAP.size :].partition(b"\n")
+    if len(first) > _MAX_FIRST_LINE:
+        raise ParseError("truncated", f"the first line of a map packet has {len(first)} bytes")
+    return _MAP.unpack_from(raw, _PACKET.size)[0], first.rstrip(b"\0").decode("utf-8", "replace"), rest.decode("utf-8", "replace")
 
 
 def _option(info: str, name: str) -> str:

@@ -2,11 +2,11 @@
 
 The server writes the LFN into the record **without escaping it**. So the LFN is not read as JSON: it is what stands between
 ``"lfn":"`` and the last ``","size":`` of the line, byte by byte, and only the rest is JSON. That is right for quotes, backslashes and
-control characters alike, and a file's name cannot forge the other fields.
+control characters alike. A line that does not start with ``{"`` continues the one before it (a line feed within an LFN), and so does one
+that does where that one's LFN has not ended. So a file's name cannot forge the other fields of its record; one with a line feed and the
+beginning of a record behind it is taken for two, as nothing tells them apart.
 
 Nearly all records look the same; :mod:`.gstream_usual` turns those from text to text, and leaves all others to :func:`parse_record`.
-
-A line that does not start with ``{"`` continues the one before it (a line feed within an LFN).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ PSEQ_FIRST = 1
 #: ``gs.type`` of pfc's stream; others (throttle, TPC, …) may be sent to the same port.
 PFC = "C"
 
-#: An LFN may have line feeds, and what looks like JSON behind them.
-_BETWEEN_RECORDS = re.compile(rb'(?<=\})\n(?=\{"event":")')
+_BETWEEN_RECORDS = re.compile(rb'\n(?=\{")')
 _PREFIX = b'{"event":"file_close","lfn":"'
 _AFTER_LFN = b'","size":'
 _COUNTS = ("size", "blk_size", "n_blks", "n_blks_done", "access_cnt", "b_hit", "b_miss", "b_bypass", "n_cks_errs")
@@ -238,7 +237,19 @@ class GStreamHandler:
 
 
 def _lines(body: bytes) -> list[bytes]:
-    return _BETWEEN_RECORDS.split(body) if body else []
+    """The records. An LFN may have line feeds, and what looks like JSON behind them: then the record's rest is in the lines that follow."""
+    if not body:
+        return []
+    parts = _BETWEEN_RECORDS.split(body)
+    if all(_AFTER_LFN in part for part in parts):
+        return parts
+    lines: list[bytes] = []
+    for part in parts:
+        if lines and lines[-1].startswith(_PREFIX) and _AFTER_LFN not in lines[-1] and not part.startswith(_PREFIX):
+            lines[-1] += b"\n" + part
+        else:
+            lines.append(part)
+    return lines
 
 
 def _integer(fields: dict[str, Any], name: str, maximum: int) -> int:

@@ -81,7 +81,7 @@ _INPUT_LOCAL = {"Onsite": True, "Offsite": False}
 #: A dataset that a user has made: CMS's data tier USER (``/primary/user-name-hash/USER``, a block has ``#block`` behind it), Rucio's scope
 #: ``user.NAME``.
 _CMS_USERS = re.compile(r"/([^/]+)/([^/]+)/USER(#.*)?", re.DOTALL)
-_RUCIO_USERS = re.compile(r"user\.(.+)", re.DOTALL)
+_RUCIO_USERS = re.compile(r"(?:^|[.:])user\.", re.DOTALL)
 _WRAPPERS = ("data", "_source")
 _FIELDS = ("dataset", "block", "type", "status", "cpu_s", "wall_s", "queue_s", "read_s", "b_input", "cores", "exit_code")
 
@@ -136,8 +136,8 @@ def _public(dataset: str | None, pseudonyms: Pseudonyms) -> str | None:
         return None
     if cms := _CMS_USERS.fullmatch(dataset):
         return f"/{pseudonyms.of(cms[1])}/{pseudonyms.of(cms[2])}/USER{cms[3] or ''}"
-    if rucio := _RUCIO_USERS.fullmatch(dataset):
-        return f"user.{pseudonyms.of(rucio[1])}"
+    if _RUCIO_USERS.search(dataset):
+        return f"user.{pseudonyms.of(dataset)}"
     return dataset
 
 

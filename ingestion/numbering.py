@@ -4,7 +4,7 @@ A file of slots of 40 bytes, one a sender, little-endian: hash of stream and sen
 it was heard (int64, Unix microseconds), CRC-32 of these (uint32), 4 bytes of nothing. The first slot holds a magic word and when the file
 was made. A slot is written in place, by one call that a killed process either made or not, once the records before it are in the spool: a
 collector killed in between counts packets as lost which are there, never the other way round. A machine that dies may leave older numbers,
-with the same effect.
+with the same effect. What a packet said that is no record yet, as an open that waits for its close, is not in the spool: see :mod:`.opens`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ loses a record while the memory bounds below hold:
 - the close (files stay open for days): an open whose server has restarted, that is one too many, or that is still open when the collector
   stops is sent with a null close.
 
+What is kept here is in memory alone: it is lost where the collector is killed. The closes of those opens are counted then, as
+``close_without_open``; a collector that is asked to stop sends them first.
+
 Identities become pseudonyms the moment a map packet is parsed. Not thread-safe.
 """
 
@@ -31,9 +34,9 @@ STREAM = "fstream"
 MAX_SERVERS = 1024
 #: Opens that wait for their close, over all servers: about 0.5 kB each. The oldest of the server with one too many is sent unclosed.
 MAX_OPENS = 262_144
-#: Logged-in users per server: about 0.4 kB each. Opens of a forgotten one have null users.
-MAX_USERS = 65_536
-#: Paths per server that wait for their open: about 0.5 kB each. The open of a forgotten one has no name.
+#: Logged-in users, over all servers: about 0.6 kB each; of the server with one too many the oldest goes. Its opens have null users.
+MAX_USERS = 262_144
+#: Paths that wait for their open, over all servers: about 0.6 kB each; likewise. The open of a forgotten one has no name.
 MAX_PATHS = 65_536
 #: Finished records that wait for their server's identity, over all servers: about 1 kB each. One more is dropped.
 MAX_WAITING = 65_536
@@ -70,6 +73,8 @@ class PendingOpen(NamedTuple):
     lo_us: int
     hi_us: int
     client: Client | None
+    #: Who opened by the path's map packet, where the open has no name of its own.
+    named: Client | None = None
 
 
 class EarlyClose(NamedTuple):
@@ -108,6 +113,8 @@ class FStreamHandler:
         self._alive: dict[str, ServerKey] = {}
         self.open_count = 0
         self.waiting_count = 0
+        self._user_count = 0
+        self._path_count = 0
 
     def handle(self, raw: bytes, source: str, recv_us: int) -> None:
         """See :class:`.output.Handler`."""
@@ -156,17 +163,18 @@ class FStreamHandler:
             elif type(event) is fstream.Close:
                 self._on_close(server, EarlyClose(event, lo_us, hi_us), recv_us)
             elif type(event) is fstream.Disconnect:
-                _forget_user(server, event.user_id)
+                self._forget_user(server, event.user_id)
 
     def _on_user(self, header: fstream.Header, user: fstream.User, source: str, recv_us: int) -> None:
         server = self._server((source, header.start_s, user.sid), recv_us)
         of = self._pseudonyms.of
         client = Client(of(user.name), of(user.host), user.app, of(user.session))
-        _forget_user(server, user.user_id)
+        self._forget_user(server, user.user_id)
         server.users[user.user_id] = client
         server.sessions[client.session] = user.user_id
-        if len(server.users) > MAX_USERS:
-            _forget_user(server, next(iter(server.users)))
+        self._user_count += 1
+        if self._user_count > MAX_USERS:
+            self._forget_user(server, next(iter(server.users)))
             self._counters.add("users_forgotten", STREAM)
 
     def _on_path(self, header: fstream.Header, path: fstream.Path, source: str, recv_us: int) -> None:
@@ -178,11 +186,13 @@ class FStreamHandler:
         named = NamedFile(path.lfn, Client(of(path.name), of(path.host), None, of(path.session)))
         pending = server.opens.get(path.file_id)
         if pending is not None:
-            server.opens[path.file_id] = _named(server, pending, named)
+            server.opens[path.file_id] = _named(pending, named)
             return
+        self._path_count += path.file_id not in server.paths
         server.paths[path.file_id] = named
-        if len(server.paths) > MAX_PATHS:
+        if self._path_count > MAX_PATHS:
             server.paths.popitem(last=False)
+            self._path_count -= 1
             self._counters.add("paths_forgotten", STREAM)
 
     def _on_ident(self, header: fstream.Header, ident: fstream.Ident, source: str, recv_us: int) -> None:
@@ -198,17 +208,18 @@ class FStreamHandler:
         server.waiting = []
         # A life of this cache that was not known before: the one before it has ended. Clocks are not compared; they may have been set.
         before = self._servers.get(self._alive.get(ident.cache, key))
-        if before is not None and before is not server:
+        # The same life may be heard from two addresses, directly and by way of a shoveler.
+        if before is not None and (before.start_s, before.sid) != (server.start_s, server.sid):
             self._emit_unclosed(before, "restart", recv_us)
-            for kept in (before.users, before.sessions, before.paths):
-                kept.clear()
+            self._forget_clients(before)
         self._alive[ident.cache] = key
 
     def _on_open(self, server: Server, pending: PendingOpen, recv_us: int) -> None:
         file_id = pending.event.file_id
         named = server.paths.pop(file_id, None)
         if named is not None:
-            pending = _named(server, pending, named)
+            self._path_count -= 1
+            pending = _named(pending, named)
         early = server.early_closes.pop(file_id, None)
         if early is not None:
             self._emit(server, pending, early, recv_us)
@@ -247,6 +258,11 @@ class FStreamHandler:
             self._counters.add("records_ignored", STREAM, "open_without_lfn")
             return
         client = pending.client or server.users.get(pending.event.user_id)
+        if client is None and pending.named is not None:
+            # The user's packet says more than the path's.
+            client = server.users.get(server.sessions.get(pending.named.session, 0), pending.named)
+        if client is None:
+            self._counters.add("opens_without_user", STREAM)
         event = close.event if close else None
         record: Record = {
             "record_id": f"{server.start_s}/{server.sid}/{pending.event.file_id}",
@@ -291,6 +307,7 @@ class FStreamHandler:
         if len(self._servers) > MAX_SERVERS:
             gone_key, gone = self._servers.popitem(last=False)
             self._emit_unclosed(gone, "server_forgotten", recv_us)
+            self._forget_clients(gone)
             if gone.waiting:
                 self.waiting_count -= len(gone.waiting)
                 self._counters.add("records_dropped", STREAM, "no_identity", len(gone.waiting))
@@ -298,20 +315,27 @@ class FStreamHandler:
                 del self._alive[gone.cache]
         return server
 
+    def _forget_user(self, server: Server, user_id: int) -> None:
+        client = server.users.pop(user_id, None)
+        if client is None:
+            return
+        self._user_count -= 1
+        if server.sessions.get(client.session) == user_id:
+            del server.sessions[client.session]
+
+    def _forget_clients(self, server: Server) -> None:
+        self._user_count -= len(server.users)
+        self._path_count -= len(server.paths)
+        for kept in (server.users, server.sessions, server.paths):
+            kept.clear()
+
     def _dead_letter(self, reason: str, cause: str, raw: bytes, recv_us: int) -> None:
         self._counters.add("dead_letters", STREAM, cause)
         self._output.dead_letter(STREAM, reason, raw, recv_us)
 
 
-def _forget_user(server: Server, user_id: int) -> None:
-    client = server.users.pop(user_id, None)
-    if client is not None and server.sessions.get(client.session) == user_id:
-        del server.sessions[client.session]
-
-
-def _named(server: Server, pending: PendingOpen, named: NamedFile) -> PendingOpen:
-    """The open with the name of its path's packet, where it has none of its own; the user's packet says more of who opens."""
+def _named(pending: PendingOpen, named: NamedFile) -> PendingOpen:
+    """The open with the name of its path's packet, where it has none of its own."""
     if pending.event.lfn:
         return pending
-    user_id = server.sessions.get(named.client.session, 0)
-    return pending._replace(event=pending.event._replace(lfn=named.lfn, user_id=user_id), client=server.users.get(user_id, named.client))
+    return pending._replace(event=pending.event._replace(lfn=named.lfn), named=named.client)

@@ -1,8 +1,9 @@
 """Lost, late and duplicate packets, from the sender's numbering.
 
 A number ahead of the expected one is a gap: what lies between is lost until it comes after all. A number behind it is *late* where it was
-missing, a *duplicate* where the same packet was seen with that number, and else the numbering has moved by more than half its range: a
-gap that long. Every packet has a fingerprint, so that a number that comes round again is not taken for a duplicate.
+missing, a *duplicate* where the same packet was seen with that number, from *before* where it is just behind the first that was heard of a
+sender, and else the numbering has moved by more than half its range: a gap that long. Every packet has a fingerprint, so that a number that
+comes round again is not taken for a duplicate. As much is remembered as can be behind: half the range.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import NamedTuple
 from .counters import Counters
 from .numbering import Numbering
 
-#: Packets remembered per stream, seen and missing each. A duplicate or a late one on a network comes within a few packets.
-REMEMBERED = 64
-#: Streams remembered. A site has tens of caches; a flood of made-up senders must not fill the memory.
-MAX_STREAMS = 4096
+#: Packets remembered per stream, seen and missing each, where the numbering never wraps; else half its range. A duplicate or a late one on
+#: a network comes within a few packets, by way of a shoveler and a message bus within many.
+REMEMBERED = 512
+#: A packet from before the first that was heard of its sender comes within so many packets.
+BEFORE = 64
+#: Streams remembered. A site has tens of caches; a flood of made-up senders must not fill the memory: 0.1 MB each at most.
+MAX_STREAMS = 1024
 #: Clocks of two machines may differ by this much. A server that began longer than this after the collector's first start owes every packet.
 CLOCKS_DIFFER_US = 60_000_000
 #: Why a packet is missing: it was sent while this process took packets; or before the first one that it had of this sender.
@@ -48,12 +52,15 @@ _DUPLICATE = Observation(Verdict.DUPLICATE)
 class Sequence:
     """The numbering of one stream, modulo ``modulus`` (0: it never wraps). Not thread-safe."""
 
-    __slots__ = ("_expected", "_missing", "_modulus", "_seen")
+    __slots__ = ("_expected", "_missing", "_modulus", "_remembered", "_seen", "_span")
 
     def __init__(self, modulus: int, expected: int = -1) -> None:
         """``expected``: the number of the first packet, where it is known."""
         self._modulus = modulus
         self._expected = expected
+        self._remembered = modulus // 2 or REMEMBERED
+        #: How far the numbers have moved since the first packet, where that one could be any: no further than what is remembered.
+        self._span = 0 if expected < 0 else self._remembered
         self._seen: dict[int, Hashable] = {}
         self._missing: dict[int, None] = {}
 
@@ -78,22 +85,33 @@ class Sequence:
                 del self._missing[number]
                 self._remember(number, fingerprint)
                 return _LATE
+            if self._span < min((expected - number) % modulus if modulus else expected - number, BEFORE + 1) <= BEFORE:
+                self._remember(number, fingerprint)
+                return _NEXT
             if not modulus:
                 return _LATE  # older than what is remembered; whether it was counted as lost is not known any more
-        for each in range(max(0, ahead - REMEMBERED), ahead):
-            _bounded_put(self._missing, (expected + each) % modulus if modulus else expected + each, None)
+        for each in range(max(0, ahead - self._remembered), ahead):
+            self._put(self._missing, (expected + each) % modulus if modulus else expected + each, None)
+        self._span = min(self._span + ahead, self._remembered)
         self._advance(number, fingerprint)
         return Observation(Verdict.NEXT, ahead)
 
     def _advance(self, number: int, fingerprint: Hashable) -> None:
         self._remember(number, fingerprint)
+        if self._span < self._remembered:
+            self._span += 1
         self._expected = (number + 1) % self._modulus if self._modulus else number + 1
         if self._missing:
             self._missing.pop(number, None)
 
     def _remember(self, number: int, fingerprint: Hashable) -> None:
         self._seen.pop(number, None)
-        _bounded_put(self._seen, number, fingerprint)
+        self._put(self._seen, number, fingerprint)
+
+    def _put(self, into: dict[int, Hashable] | dict[int, None], number: int, value: Hashable) -> None:
+        into[number] = value  # type: ignore[assignment]
+        if len(into) > self._remembered:
+            del into[next(iter(into))]
 
 
 class Sequences:
@@ -148,9 +166,3 @@ class Sequences:
         if start_us > numbering.since_us + CLOCKS_DIFFER_US:
             return self._first, AWAY if start_us < numbering.opened_us else ON_THE_WAY
         return -1, ON_THE_WAY
-
-
-def _bounded_put(into: dict[int, Hashable] | dict[int, None], number: int, value: Hashable) -> None:
-    into[number] = value  # type: ignore[assignment]
-    if len(into) > REMEMBERED:
-        del into[next(iter(into))]

@@ -7,6 +7,7 @@ A row is a mapping of the columns that are known (:data:`smartcache.traces.COLUM
 from __future__ import annotations
 
 import csv
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -71,7 +72,20 @@ def _plain(column: pa.Array) -> list[Any]:
         ]
     if module.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return list(column.to_pylist())
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_value(each) for each in column]
+
+
+def _value(scalar: Any) -> Any:
+    """Bytes that are no UTF-8 as U+FFFD, as everywhere; None for what Python has no value for: a date in the year 20000."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")
+    except (ValueError, OverflowError):
+        return None
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -120,7 +134,7 @@ def _oracle_rows(path: Path) -> Iterator[Row]:
         while True:
             try:
                 chunk = stream.read(_CHUNK_BYTES)
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, zlib.error) as error:
                 raise SourceError(f"{path}: after row {number}: {first_line(error)}") from error
             if not chunk:
                 break

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import struct
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,7 +107,7 @@ def lines(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
     while True:
         try:
             line = stream.readline(MAX_LINE_BYTES)
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise SourceError(f"{path}: after line {number}: {first_line(error)}") from error
         if not line:
             return

@@ -230,6 +230,7 @@ closed = frecord(0, 2, 2, struct.pack(">qqq", 4, 3, 0) + struct.pack(">iiihhqiii
 GOOD_F = [
     fpacket(b"=", b"\0\0\0\0" + f"=/xrootd.5:{SID}@h\n&site=S&port=1094&inst=i&pgm=x&ver=v5".encode()),
     fpacket(b"u", b"\0\0\0\1" + f"xroot/alice.7:{SID}@[::1]\n&R=v5&x=app&y=&I=4".encode()),
+    fpacket(b"d", b"\0\0\0\2" + f"xroot/alice.7:{SID}@[::1]\n/f".encode()),
     fpacket(b"f", window + opened + closed),
 ]
 u8, u16, u32 = st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**32 - 1)
@@ -245,7 +246,9 @@ f_packets = st.one_of(
         st.binary(max_size=80),
         st.one_of(st.none(), u16),
     ),
-    st.builds(lambda code, text: fpacket(code, b"\0\0\0\1" + text.encode("utf-8", "replace")), st.sampled_from([b"=", b"u"]), st.text()),
+    st.builds(
+        lambda code, text: fpacket(code, b"\0\0\0\1" + text.encode("utf-8", "replace")), st.sampled_from([b"=", b"u", b"d"]), st.text()
+    ),
 )
 
 

@@ -153,6 +153,40 @@ def test_who_opens_is_known_from_the_path_packet_alone(feed, output):
     ]
 
 
+def test_a_user_packet_after_a_nameless_open_counts_before_the_path_packet(feed, output):
+    feed(ident(), path(2), window(unnamed(2)), user(1, info="&n=/CN=Alice&x=cmsRun"), window(closed(2), pseq=1))
+    assert [(r["user"], r["app"]) for r in output.records] == [(PSEUDONYMS.of("/CN=Alice"), "cmsRun")]
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\0\0\0\0"])
+def test_a_path_cut_by_a_byte_or_before_zeros(tail, handler, feed, output, counters):
+    feed(ident(), path(2, tail=tail), window(unnamed(2), closed(2)))
+    assert counters.get("records_ignored", "fstream", "path_cut") == 1
+    assert output.records == []
+
+
+def test_one_life_heard_from_two_addresses_is_no_restart(handler, feed, output, counters):
+    feed(ident(), user(1), window(opened(2)))
+    feed(ident(), user(1), window(opened(2)), source="192.0.2.1")
+    assert handler.open_count == 2
+    assert counters.total("opens_unclosed", "fstream") == 0
+    for source in (HERE, "192.0.2.1"):
+        feed(window(closed(2), pseq=1), source=source)
+    assert [r["record_id"] for r in output.records] == [f"h:1094/100/{SID}/2"] * 2
+
+
+def test_a_first_line_that_is_hard_to_match_costs_nothing(feed, output, counters):
+    for code in (b"=", b"u", b"d"):
+        feed(packet(code, b"\0\0\0\1" + b".1:1@" * 13_000))
+    assert ["first line of a map packet has 65000 bytes" in reason for reason, _ in output.letters] == [True] * 3
+
+
+def test_no_user_is_counted(feed, output, counters):
+    feed(ident(), window(opened(2), closed(2)))
+    assert output.records[0]["user"] is None
+    assert counters.get("opens_without_user", "fstream") == 1
+
+
 def test_a_path_that_the_server_has_cut_is_not_used(handler, feed, output, counters):
     feed(ident(), path(2, "/" + "x" * 1200, tail=b"\0 alice's password"), window(unnamed(2), closed(2)))
     handler.close(NOW)

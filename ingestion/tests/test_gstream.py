@@ -89,7 +89,7 @@ def test_a_capture_sent_twice_changes_nothing(captured, handler, output, counter
         "/a/line\nfeed",
         "/a/line\n{feed}",
         '/a/line\n{"feed":"',
-        '/a/line\n{"event":"',
+        '/a/line\n{"event":"file_open","lfn":"/b',
         '/a/record}\n{"size":5}',
         "\n\n",
         '/a/forged","size":999,"b_hit":5,"x":"',
@@ -202,6 +202,15 @@ def test_what_no_consumer_could_read_of_an_unknown_field_is_kept_as_text(value, 
     whole = line("/one")
     handler.handle(packet(whole[:-1] + b',"new":' + value.encode() + b"}"), "127.0.0.1", NOW)
     assert output.records[0]["extra"] == {"new": kept}
+
+
+def test_a_record_that_lacks_its_end_costs_no_other(handler, output):
+    for number, cut in enumerate((line("/cut")[:-1], line("/cut").partition(b'","size"')[0]), 1):
+        output.records.clear()
+        output.letters.clear()
+        handler.handle(packet(cut, line("/good"), pseq=number), "127.0.0.1", NOW)
+        assert [each["lfn"] for each in output.records] == ["/good"]
+        assert len(output.letters) == 1
 
 
 def test_loss_is_counted_per_life_of_a_server(handler, counters):

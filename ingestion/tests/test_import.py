@@ -20,6 +20,7 @@ import pytest
 
 from smartcache import traces
 from smartcache.ingestion import importer as importing
+from smartcache.ingestion import trace_files
 from smartcache.ingestion.importer import Importer, Settings
 from smartcache.ingestion.pseudonym import Pseudonyms
 from smartcache.preprocessing import join
@@ -418,7 +419,7 @@ def test_a_users_own_dataset_keeps_its_kind_and_loses_its_name(tmp_path, take, o
     }
     rucio = [
         {**PANDA, "pandaid": n, "proddblock": name}
-        for n, name in enumerate(("user.bob.test", "user.bob.test", "user.bob.x", "mc23.123.deriv"))
+        for n, name in enumerate(("user.bob.test", "user.bob.test", "panda.um.user.bob.x", "mc23.123.deriv"))
     ]
     take(write_lines(tmp_path / "j", {**CMS, **own}, *rucio), "jobs")
     of = PSEUDONYMS.of
@@ -426,12 +427,32 @@ def test_a_users_own_dataset_keeps_its_kind_and_loses_its_name(tmp_path, take, o
     assert cms["dataset"] == f"/{of('TTJets')}/{of('alice-nano_v2-0123456789abcdef')}/USER"
     assert cms["block"] == f"{cms['dataset']}#7"
     assert [record["dataset"] for record in panda] == [
-        f"user.{of('bob.test')}",
-        f"user.{of('bob.test')}",
-        f"user.{of('bob.x')}",
+        f"user.{of('user.bob.test')}",
+        f"user.{of('user.bob.test')}",
+        f"user.{of('panda.um.user.bob.x')}",
         "mc23.123.deriv",
     ]
     assert not any(name in json.dumps(record) for record in output.records for name in ("alice", "bob"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "oracle"])
+def test_a_damaged_archive_is_named(kind, tmp_path):
+    path = tmp_path / f"{kind}.gz"
+    raw = bytearray(gzip.compress(bytes(random.Random(5).randbytes(20_000)) if kind == "oracle" else b"t,lfn,size\n" + b"1,/a,2\n" * 9000))
+    raw[20:60] = bytes(40)
+    path.write_bytes(raw)
+    with pytest.raises(SourceError, match=r"\.gz: after "):
+        list(trace_files.rows(path, kind))
+
+
+def test_parquet_with_bytes_that_are_no_text_and_dates_that_are_no_date(tmp_path):
+    lfns = pa.StringArray.from_buffers(2, pa.array([b"/a", b"/\xff"]).buffers()[1], pa.array([b"/a", b"/\xff"]).buffers()[2])
+    days = pa.array([0, 2**30], pa.int32()).cast(pa.date32())
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"time": days, "lfn": lfns, "size": pa.array([1, 2])}), path)
+    first, second = (row.values for row in trace_files.rows(path, "parquet"))
+    assert (first["lfn"], second["lfn"]) == ("/a", "/\ufffd")
+    assert second["time"] is None
 
 
 def shoveled(raw, remote="192.0.2.7:1093"):

@@ -47,6 +47,23 @@ def test_a_thousand_packets_later_the_same_number_is_no_duplicate():
     assert (len(taken), lost, late, twice) == (3500, 0, 0, 0)
 
 
+@pytest.mark.parametrize("modulus", [1000, 256, 0])
+@pytest.mark.parametrize("lag", [65, 100, 120])
+def test_all_of_it_again_much_later_is_no_loss(modulus, lag):
+    """As where a server sends directly, and by way of a shoveler too."""
+    numbers = []
+    for number in range(1, 3000):
+        numbers += [number, *([number - lag] if number > lag else [])]
+    wrapped = [number % modulus if modulus else number for number in numbers]
+    taken, lost, late, twice = counts(wrapped, modulus, fingerprint=lambda i: numbers[i])
+    assert (len(taken), lost, late, twice) == (2999, 0, 0, 2999 - lag)
+
+
+@pytest.mark.parametrize("modulus", [1000, 256, 0])
+def test_a_packet_from_just_before_the_first_is_no_loss(modulus):
+    assert counts([200, 198, 199, 201, 198, 202], modulus) == ([200, 198, 199, 201, 202], 0, 0, 1)
+
+
 def test_a_loss_of_more_than_half_the_range_is_a_loss():
     assert counts([0, 1, 2, 900])[1:] == (897, 0, 0)
 
