@@ -198,6 +198,7 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 		{"no SavedModel", edited("saved_model.pb", func(string) string { return "" }), false, 422, "SavedModel"},
 		{"a broken SavedModel", edited("saved_model.pb", func(s string) string { return s[:len(s)/2] }), false, 422, "SavedModel"},
 		{"no golden rows", edited("golden.json", func(string) string { return "" }), false, 422, "golden.json"},
+		{"no bundle.json, but golden rows", edited("bundle.json", func(string) string { return "" }), false, 422, "bundle.json: can't be read"},
 		{"no params", edited("params.json", func(string) string { return "" }), false, 422, "params.json"},
 		{"a wrong node", edited("params.json", func(s string) string { return strings.Replace(s, "StatefulPartitionedCall:0", "nothing:0", 1) }), false, 422, "output_node"},
 		{"another model's golden rows", edited("golden.json", func(string) string {

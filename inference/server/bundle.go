@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // The nodes that TFaaS takes where params.json names none.
@@ -28,10 +30,13 @@ type bundle struct {
 	params     json.RawMessage // params.json as it is, which GET /models and GET /params answer
 	inputNode  string
 	outputNode string
-	features   []string // names of the input values, in order
+	features   []string // names of the input values, in order; none of a plain model (plain.go)
+	width      int      // values of one input row
 	outputs    int      // values of one output row
-	labels     []string // of the outputs: the upper edges of their buckets, in seconds
+	labels     []string // of the outputs: the lines of params.json's labels, else the upper edges of their buckets, in seconds
 	golden     golden
+	plain      bool
+	missing    []string // what a plain model lacks, and what follows from that
 }
 
 // golden are rows that the model answered when it was made.
@@ -45,8 +50,12 @@ func readBundle(folder, name string) (*bundle, error) {
 	b := &bundle{name: name}
 	var params struct {
 		Name       string `json:"name"`
+		Labels     string `json:"labels"`
 		InputNode  string `json:"input_node"`
 		OutputNode string `json:"output_node"`
+		// As older versions of TFaaS call them.
+		OldInputNode  string `json:"inputNode"`
+		OldOutputNode string `json:"outputNode"`
 	}
 	raw, err := readJSON(folder, "params.json", &params)
 	if err != nil {
@@ -59,12 +68,14 @@ func readBundle(folder, name string) (*bundle, error) {
 	if err := json.Compact(&compact, raw); err != nil {
 		return nil, fmt.Errorf("params.json: %w", err)
 	}
-	b.params, b.inputNode, b.outputNode = compact.Bytes(), params.InputNode, params.OutputNode
-	if b.inputNode == "" {
-		b.inputNode = defaultInputNode
-	}
-	if b.outputNode == "" {
-		b.outputNode = defaultOutputNode
+	b.params = compact.Bytes()
+	b.inputNode = cmp.Or(params.InputNode, params.OldInputNode, defaultInputNode)
+	b.outputNode = cmp.Or(params.OutputNode, params.OldOutputNode, defaultOutputNode)
+	if b.plain = isPlain(folder); b.plain {
+		if b.labels, err = readLabels(folder, params.Labels); err != nil {
+			b.missing = append(b.missing, err.Error())
+		}
+		return b, nil
 	}
 
 	var about struct {
@@ -87,11 +98,19 @@ func readBundle(folder, name string) (*bundle, error) {
 	if len(about.Schema.Names) == 0 || len(about.BucketEdges) == 0 {
 		return nil, fmt.Errorf("bundle.json: schema.names and bucket_edges_s must not be empty")
 	}
-	b.features, b.outputs = about.Schema.Names, len(about.BucketEdges)+1
-	for _, edge := range about.BucketEdges {
-		b.labels = append(b.labels, strconv.FormatFloat(edge, 'f', -1, 64))
+	b.features, b.width, b.outputs = about.Schema.Names, len(about.Schema.Names), len(about.BucketEdges)+1
+	if b.labels, err = readLabels(folder, params.Labels); err != nil {
+		return nil, err
 	}
-	b.labels = append(b.labels, "+Inf")
+	if b.labels == nil {
+		for _, edge := range about.BucketEdges {
+			b.labels = append(b.labels, strconv.FormatFloat(edge, 'f', -1, 64))
+		}
+		b.labels = append(b.labels, "+Inf")
+	}
+	if len(b.labels) != b.outputs {
+		return nil, fmt.Errorf("%s: must have a line for each of the %d outputs, has %d", params.Labels, b.outputs, len(b.labels))
+	}
 	known := map[string]bool{}
 	for _, feature := range b.features {
 		if known[feature] {
@@ -113,6 +132,25 @@ func readBundle(folder, name string) (*bundle, error) {
 		}
 	}
 	return b, nil
+}
+
+// readLabels returns the lines of the file of labels that params.json names; none where it names none.
+func readLabels(folder, file string) ([]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	if !staysInside(file) {
+		return nil, fmt.Errorf("params.json: labels: must be a file in the model's folder, is %s", shown(file))
+	}
+	text, err := os.ReadFile(filepath.Join(folder, file))
+	if err != nil {
+		return nil, fmt.Errorf("%s, the labels that params.json names: can't be read: %w", file, pathless(err))
+	}
+	var labels []string
+	for line := range strings.Lines(string(text)) {
+		labels = append(labels, strings.TrimRight(line, "\r\n"))
+	}
+	return labels, nil
 }
 
 func readJSON(folder, file string, into any) ([]byte, error) {

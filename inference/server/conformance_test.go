@@ -54,6 +54,7 @@ func TestConformance(t *testing.T) {
 			s := get(t)
 			s.predictions(t)
 			s.pages(t)
+			s.changes(t)
 		})
 	}
 }
@@ -94,6 +95,10 @@ func (s served) predictions(t *testing.T) {
 				if got := probabilities(t, []byte(answer)); !near(got, want.Outputs[i]) {
 					t.Errorf("%s: answered %v, Keras %v", path, got, want.Outputs[i])
 				}
+				// A stock TFaaS leaves them empty; who answers any has those of labels.txt.
+				if got := labels(t, []byte(answer)); strings.Join(got, "") != "" && !slices.Equal(got, s.labels(t)) {
+					t.Errorf("%s: labels %q, labels.txt has %q", path, got, s.labels(t))
+				}
 			}
 		}
 	}
@@ -107,6 +112,45 @@ func (s served) predictions(t *testing.T) {
 		if status, answer := s.call("POST", "/json", strings.NewReader(body)); status < 400 {
 			t.Errorf("%s: answered %d %s", what, status, answer)
 		}
+	}
+}
+
+// labels are the lines of labels.txt.
+func (s served) labels(t *testing.T) []string {
+	t.Helper()
+	for _, each := range packed(t, "reuse_v1", s.name, nil) {
+		if each.name == s.name+"/labels.txt" {
+			return strings.Fields(each.content)
+		}
+	}
+	t.Fatal("reuse_v1 has no labels.txt")
+	return nil
+}
+
+// changes uploads a model, asks it, and deletes it again; a stock server asks for no token.
+func (s served) changes(t *testing.T) {
+	name := s.name + "_uploaded"
+	listed := func() bool {
+		status, body := s.call("GET", "/models", nil)
+		var models []map[string]any
+		if err := json.Unmarshal([]byte(body), &models); status != 200 || err != nil {
+			t.Errorf("/models: %d %s", status, body)
+		}
+		return slices.ContainsFunc(models, func(m map[string]any) bool { return m["name"] == name })
+	}
+	if status, body := s.admin("POST", "/upload", tarOf(t, plainFolder(t, "reuse_v2", name, "")), clientHeader...); status != 200 {
+		t.Fatalf("/upload: %d %s", status, body)
+	}
+	want := expected(t, "reuse_v2")
+	s.mustPredict(name, want.Inputs[0], want.Outputs[0])
+	if !listed() {
+		t.Error("/models does not list what was uploaded")
+	}
+	if status, body := s.admin("DELETE", "/delete/"+name, nil); status != 200 {
+		t.Errorf("/delete/%s: %d %s", name, status, body)
+	}
+	if listed() {
+		t.Error("/models lists what was deleted")
 	}
 }
 

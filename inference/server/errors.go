@@ -37,11 +37,14 @@ func internal(what string) *failure {
 
 // notStored is what could not be written to the disk. Where that is full, the client may say so to who can make room.
 func notStored(what string, err error) *failure {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if noRoom(err) {
 		return fail(http.StatusInsufficientStorage, "disk_full", "%s: no space is left on the disk of the endpoint's model_dir: make room there", what)
 	}
 	return internal(what)
 }
+
+// noRoom says whether it was for want of room on the disk.
+func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // body is what a client gets to read.
 func (f *failure) body() []byte {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,12 +119,31 @@ type endpoint struct {
 	lines  *lineCounter // of the log
 }
 
-// lineCounter counts what is written: a log handler writes each line at once.
-type lineCounter struct{ atomic.Int64 }
+// lineCounter counts what is written, and keeps it: a log handler writes each line at once.
+type lineCounter struct {
+	atomic.Int64
+	mu   sync.Mutex
+	text []byte
+}
 
 func (l *lineCounter) Write(p []byte) (int, error) {
 	l.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
 	return len(p), nil
+}
+
+// with returns the lines that hold all of these.
+func (l *lineCounter) with(parts ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(string(l.text)) {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 // start serves the models of folder; change may alter the configuration.

@@ -5,7 +5,7 @@
 //
 // The path of a prediction: fast.go and head.go (plain requests) or server.go (all others, through net/http) → predict.go (body, answer) →
 // request.go (JSON) → registry.go (which model) → model.go (order of values, finite answers) → batch.go (runs shared) → tf (TensorFlow). The
-// path of a model: admin.go and credentials.go (token, upload, delete) → archive.go (unpacking) → registry.go (installing) → bundle.go and model.go (checks, golden rows).
+// path of a model: admin.go and credentials.go (token, upload, delete) → archive.go (unpacking) → registry.go (installing) → bundle.go and model.go (checks, golden rows), or plain.go.
 package main
 
 import (

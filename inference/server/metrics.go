@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are what /metrics shows. Labels are of few, fixed values: never what a client sent.
+// metrics are what /metrics shows. Labels are of few, fixed values, and the names of models: never what a client sent.
 type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
@@ -22,7 +25,53 @@ type metrics struct {
 	credentials prometheus.Gauge
 }
 
-func newMetrics(models func() int) *metrics {
+// maxModelSeries bounds how many models have a series of their own; all are counted.
+const maxModelSeries = 100
+
+// loadedModels has a series for each model that is served, as long as it is.
+type loadedModels struct {
+	models func() []*bundle
+	loaded *prometheus.Desc
+}
+
+func newLoadedModels(models func() []*bundle) *loadedModels {
+	return &loadedModels{models, prometheus.NewDesc("smartcache_endpoint_model_loaded",
+		"1 for each model that is served, by its name and version (NAME_vVERSION; of other names the version is empty): the newest 100.",
+		[]string{"model", "version"}, nil)}
+}
+
+func (l *loadedModels) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- l.loaded }
+
+func (l *loadedModels) Collect(metrics chan<- prometheus.Metric) {
+	type version struct {
+		model, text string
+		number      uint64
+	}
+	var all []version
+	for _, b := range l.models() {
+		each := version{model: b.name}
+		if before, after, found := cutLast(b.name, "_v"); found {
+			if number, err := strconv.ParseUint(after, 10, 64); err == nil {
+				each = version{before, after, number}
+			}
+		}
+		all = append(all, each)
+	}
+	slices.SortStableFunc(all, func(a, b version) int { return cmp.Compare(b.number, a.number) })
+	for _, each := range all[:min(len(all), maxModelSeries)] {
+		metrics <- prometheus.MustNewConstMetric(l.loaded, prometheus.GaugeValue, 1, each.model, each.text)
+	}
+}
+
+// cutLast is strings.Cut around the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func newMetrics(models func() []*bundle) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -53,7 +102,8 @@ func newMetrics(models func() int) *metrics {
 	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.runRows, m.leftOut, m.credentials,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "smartcache_endpoint_models_loaded", Help: "Models that are served.",
-		}, func() float64 { return float64(models()) }),
+		}, func() float64 { return float64(len(models())) }),
+		newLoadedModels(models),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -25,8 +25,8 @@ type model struct {
 	complain sync.Once // a fault of its answers is logged once, and counted always
 }
 
-// openModel loads the model NAME from folder and compares its answers with its golden rows, which also warms it up; observe is told the rows of
-// each run that predicts. An error says what is wrong with the model; nothing stays loaded then.
+// openModel loads the model NAME from folder and compares its answers with its golden rows, where it has any, which also warms it up; observe is
+// told the rows of each run that predicts. An error says what is wrong with the model; nothing stays loaded then.
 func openModel(folder, name string, how batching, observe func(rows int)) (_ *model, err error) {
 	b, err := readBundle(folder, name)
 	if err != nil {
@@ -39,14 +39,18 @@ func openModel(folder, name string, how batching, observe func(rows int)) (_ *mo
 	if m.digest, err = digest(folder); err != nil {
 		return nil, pathless(err)
 	}
-	if m.tf, err = tf.Load(folder, b.inputNode, b.outputNode); err != nil {
+	if b.plain {
+		err = m.openPlain(folder)
+	} else if m.tf, err = tf.Load(folder, b.inputNode, b.outputNode); err == nil {
+		err = m.check()
+	}
+	if err != nil {
+		if m.tf != nil {
+			m.tf.Close()
+		}
 		return nil, err
 	}
-	if err := m.check(); err != nil {
-		m.tf.Close()
-		return nil, err
-	}
-	m.batcher = &batcher{batching: how, width: len(m.features), outputs: m.outputs, observe: observe,
+	m.batcher = &batcher{batching: how, width: m.width, outputs: m.outputs, observe: observe,
 		predict: func(values, result []float32) error { return m.tf.Run(values, result, m.outputs) }}
 	return m, nil
 }
@@ -55,8 +59,8 @@ func (m *model) release() { m.inflight.Done() }
 
 // check compares the answers for the golden rows, one by one and all at once.
 func (m *model) check() error {
-	if m.tf.Width() != len(m.features) {
-		return fmt.Errorf("bundle.json: schema.names: must be as many as the SavedModel's input has values, %d, are %d", m.tf.Width(), len(m.features))
+	if m.tf.Width() != m.width {
+		return fmt.Errorf("bundle.json: schema.names: must be as many as the SavedModel's input has values, %d, are %d", m.tf.Width(), m.width)
 	}
 	var all []float32
 	result := make([]float32, len(m.golden.Inputs)*m.outputs)
@@ -116,14 +120,14 @@ func (m *model) predict(q *request) *failure {
 
 // arrange returns the values in the order of the model's features.
 func (m *model) arrange(q *request) ([]float32, *failure) {
-	if len(q.keys) == 0 {
-		if q.width != len(m.features) {
-			return nil, badRequest("values: must be the %d features of model %s, are %d", len(m.features), m.name, q.width)
+	if len(q.keys) > 0 && len(q.keys) != q.width {
+		return nil, badRequest("values: must be as many as the keys, %d, are %d", len(q.keys), q.width)
+	}
+	if len(q.keys) == 0 || m.plain {
+		if q.width != m.width {
+			return nil, badRequest("values: must be the %d features of model %s, are %d", m.width, m.name, q.width)
 		}
 		return q.values, nil
-	}
-	if len(q.keys) != q.width {
-		return nil, badRequest("values: must be as many as the keys, %d, are %d", len(q.keys), q.width)
 	}
 	same := len(q.keys) == len(m.features)
 	for i := 0; same && i < len(q.keys); i++ {

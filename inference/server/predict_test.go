@@ -213,7 +213,8 @@ func TestOperationsPages(t *testing.T) {
 	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
 	_, page := e.call("GET", "/metrics", nil)
 	for _, line := range []string{
-		"smartcache_endpoint_models_loaded 2\n", `smartcache_endpoint_requests_total{code="200",handler="predict"} 1` + "\n",
+		"smartcache_endpoint_models_loaded 2\n", `smartcache_endpoint_model_loaded{model="reuse",version="1"} 1` + "\n",
+		`smartcache_endpoint_requests_total{code="200",handler="predict"} 1` + "\n",
 		`smartcache_endpoint_request_seconds_count{handler="predict"} 1` + "\n", "smartcache_endpoint_request_rows_sum 1\n",
 	} {
 		if !strings.Contains(page, line) {

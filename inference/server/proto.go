@@ -75,7 +75,7 @@ func badProto(code int) *failure {
 	return badRequest("body: not a protobuf Row: %v", protowire.ParseError(code))
 }
 
-// encodeProto writes result to reply as Predictions. The label of an output is the upper edge of its bucket, in seconds.
+// encodeProto writes result to reply as Predictions, with the model's labels.
 func (q *request) encodeProto(m *model) {
 	b := q.reply[:0]
 	for i, value := range q.result {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,12 +72,48 @@ func classes(t *testing.T, b []byte) (all []class) {
 	return all
 }
 
+func labels(t *testing.T, b []byte) (all []string) {
+	t.Helper()
+	for _, c := range classes(t, b) {
+		all = append(all, c.label)
+	}
+	return all
+}
+
 func probabilities(t *testing.T, b []byte) (all []float32) {
 	t.Helper()
 	for _, c := range classes(t, b) {
 		all = append(all, c.probability)
 	}
 	return all
+}
+
+// TestProtoLabels looks that the labels are those of the file that params.json names, and the edges of the buckets where it names none.
+func TestProtoLabels(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1", "reuse_v2"), nil)
+	row := expected(t, "reuse_v1").Inputs[0]
+	for name, want := range map[string][]string{
+		"reuse_v1": {"within_3600s", "within_86400s", "later_or_never"}, "reuse_v2": {"3600", "86400", "+Inf"},
+	} {
+		_, answer := e.call("POST", "/proto", bytes.NewReader(protoRow(name, nil, row, true)))
+		if got := labels(t, []byte(answer)); !slices.Equal(got, want) {
+			t.Errorf("%s: labels %q, must be %q", name, got, want)
+		}
+	}
+	for what, edit := range map[string]func(file, content string) string{
+		"labels.txt: must have a line for each of the 3 outputs, has 2": func(file, content string) string {
+			return strings.TrimSuffix(content, map[string]string{"labels.txt": "later_or_never\n"}[file])
+		},
+		"labels.txt, the labels that params.json names: can't be read": func(file, content string) string {
+			return map[bool]string{file != "labels.txt": content}[true]
+		},
+		"params.json: labels: must be a file in the model's folder": func(file, content string) string {
+			return strings.ReplaceAll(content, `"labels.txt"`, `"../reuse_v1/labels.txt"`)
+		},
+	} {
+		status, answer := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v1", "other_v1", edit)...))
+		mustFail(t, status, answer, 422, what)
+	}
 }
 
 func TestProto(t *testing.T) {
@@ -97,8 +134,7 @@ func TestProto(t *testing.T) {
 				if status != 200 {
 					t.Fatalf("answered %d %s", status, answer)
 				}
-				got := classes(t, []byte(answer))
-				if !near(probabilities(t, []byte(answer)), want.Outputs[i]) || got[0].label != "3600" || got[1].label != "86400" || got[2].label != "+Inf" {
+				if got := probabilities(t, []byte(answer)); !near(got, want.Outputs[i]) {
 					t.Errorf("answered %v, Keras %v", got, want.Outputs[i])
 				}
 			}

@@ -85,6 +85,7 @@ func (r *registry) load() (failed int, err error) {
 			r.models[name] = m
 			r.mu.Unlock()
 			r.log.Info("model loaded", "model", name, "sha256", m.digest)
+			r.sayMissing(m)
 		}
 	}
 	return failed, r.readAliases()
@@ -177,11 +178,19 @@ func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
 	r.mu.Lock()
 	r.models[name] = m
 	r.mu.Unlock()
+	r.sayMissing(m)
 	return true, nil
 }
 
-// remove stops serving the model NAME, waits for the predictions that it is in, frees it and removes its folder. After an error it is
-// served as before.
+// sayMissing tells, once for each model that is loaded, what a plain one lacks.
+func (r *registry) sayMissing(m *model) {
+	if m.plain {
+		r.log.Warn("plain TFaaS model: served, and less of it is checked", "model", m.name, "missing", m.missing)
+	}
+}
+
+// remove stops serving the model NAME, waits for the predictions that it is in, frees it and removes its folder, which takes no room: the disk
+// may be full. After an error it is served as before.
 func (r *registry) remove(name string) *failure {
 	path := filepath.Join(r.folder, name)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !r.serves(name) {
@@ -190,15 +199,22 @@ func (r *registry) remove(name string) *failure {
 	if alias, named := r.aliasOf(name); named && r.serves(name) {
 		return fail(http.StatusConflict, "conflict", "model %s is named by the alias %q (\"\" is the default): move it by POST /params first", name, alias)
 	}
-	grave, err := os.MkdirTemp(r.folder, deletedPrefix)
+	grave := filepath.Join(r.folder, deletedPrefix+name)
+	err := os.RemoveAll(grave) // what could not be removed the last time
 	if err == nil {
-		err = os.Rename(path, filepath.Join(grave, name))
-		if errors.Is(err, os.ErrNotExist) {
-			err = nil // someone has removed the folder already; what is loaded still has to go
+		err = os.Rename(path, grave)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = nil // someone has removed the folder already; what is loaded still has to go
+	case noRoom(err):
+		// There is none even for the new name in the folder. What a crash leaves of it then must not be a model.
+		grave = path
+		if err = os.Remove(filepath.Join(path, "saved_model.pb")); errors.Is(err, os.ErrNotExist) {
+			err = nil
 		}
 	}
 	if err != nil {
-		os.RemoveAll(grave)
 		r.log.Error("model can't be removed", "model", name, "error", err)
 		return internal("delete")
 	}
@@ -211,7 +227,7 @@ func (r *registry) remove(name string) *failure {
 		m.tf.Close()
 	}
 	if err := os.RemoveAll(grave); err != nil {
-		r.log.Warn("a deleted model's files are left until the next start", "model", name, "error", err)
+		r.log.Warn("a deleted model's files are left until the next start, or the next delete", "model", name, "error", err)
 	}
 	return nil
 }

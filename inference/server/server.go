@@ -50,7 +50,7 @@ func newServer(c config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.count)}
+	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.list)}
 	s.credentials.Store(c.credentials)
 	models.open = func(folder, name string) (*model, error) {
 		return openModel(folder, name, c.batching, func(rows int) { s.metrics.runRows.Observe(float64(rows)) })

@@ -3,8 +3,11 @@
 Run: python make_model.py OUT. Writes OUT/NAME/ (a bundle as the contract between the folders describes it) for each NAME below and
 OUT/expected.json: {NAME: {"inputs": [[F]...], "outputs": [[B]...]}}, rows that are not the golden ones. The same seed gives the same rows.
 
-reuse_v1, reuse_v2   softmax networks of the same shape with different weights: which of them answered can be told
-fragile_v1           finite for its golden rows, NaN where its first feature is negative: valid input, non-finite output
+reuse_v1, reuse_v2   softmax networks of the same shape with different weights: which of them answered can be told; the first has labels
+fragile_v1           finite for its golden rows, NaN where its first feature is negative: valid input, non-finite output. Its graph does
+                     not say how many outputs it has
+picky_v1             an error where the first feature is not positive
+blind_v1             picky, and its graph does not say how many outputs it has
 """
 
 import json
@@ -20,6 +23,9 @@ import tensorflow as tf
 
 NAMES = [f"f{i}" for i in range(12)]
 EDGES = [3600.0, 86400.0]
+
+
+LABELS = ["within_3600s", "within_86400s", "later_or_never"]
 
 
 def network(seed: int, fragile: bool) -> keras.Model:
@@ -45,11 +51,18 @@ def rows(seed: int, count: int, fragile: bool) -> np.ndarray:
 def write(out: Path, name: str, seed: int, fragile: bool) -> dict[str, list[list[float]]]:
     """One bundle, and rows with Keras's answers for the tests to compare with."""
     model = network(seed, fragile)
+    labelled, picky, blind = name == "reuse_v1", name in ("picky_v1", "blind_v1"), name in ("fragile_v1", "blind_v1")
+
+    def serve(inputs_input: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.assert_positive(inputs_input[:, 0])] if picky else []):
+            outputs = model(tf.identity(inputs_input), training=False)
+        return tf.raw_ops.PlaceholderWithDefault(input=outputs, shape=[None, None]) if blind else outputs
+
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.add_endpoint(
         "serving_default",
-        lambda inputs_input: model(inputs_input, training=False),
+        serve,
         input_signature=[tf.TensorSpec([None, len(NAMES)], tf.float32, name="inputs_input")],
     )
     folder = out / name
@@ -66,7 +79,7 @@ def write(out: Path, name: str, seed: int, fragile: bool) -> dict[str, list[list
         {
             "name": name,
             "model": "saved_model.pb",
-            "labels": "",
+            "labels": "labels.txt" if labelled else "",
             "options": [],
             "description": "test model",
             "timestamp": "",
@@ -88,6 +101,8 @@ def write(out: Path, name: str, seed: int, fragile: bool) -> dict[str, list[list
             "provenance": {"seed": seed},
         },
     )
+    if labelled:
+        (folder / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
     put("golden.json", answers(rows(seed, 8, fragile)))
     return answers(rows(seed + 1000, 256, fragile))
 
@@ -98,7 +113,13 @@ def main() -> None:
     out.mkdir(parents=True)
     expected = {
         name: write(out, name, seed, fragile)
-        for name, seed, fragile in [("reuse_v1", 1, False), ("reuse_v2", 2, False), ("fragile_v1", 3, True)]
+        for name, seed, fragile in [
+            ("reuse_v1", 1, False),
+            ("reuse_v2", 2, False),
+            ("fragile_v1", 3, True),
+            ("picky_v1", 4, True),
+            ("blind_v1", 5, True),
+        ]
     }
     (out / "expected.json").write_text(json.dumps(expected))
 

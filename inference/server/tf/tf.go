@@ -93,6 +93,28 @@ func Load(dir, input, output string) (_ *Model, err error) {
 // Width is the number of values of one input row.
 func (m *Model) Width() int { return m.width }
 
+// OutWidth is the number of values of one output row: what the graph says, else what comes out for a row of zeros.
+func (m *Model) OutWidth() (int, error) {
+	status := C.TF_NewStatus()
+	defer C.TF_DeleteStatus(status)
+	if C.TF_GraphGetTensorNumDims(m.graph, m.out, status) == 2 && statusError(status) == nil {
+		var dims [2]C.int64_t
+		C.TF_GraphGetTensorShape(m.graph, m.out, &dims[0], 2, status)
+		if statusError(status) == nil && dims[1] > 0 {
+			return int(dims[1]), nil
+		}
+	}
+	var width C.int64_t
+	if problem := C.smartcache_out_width(m.session, m.in, m.out, C.int64_t(m.width), &width); problem != nil {
+		defer C.free(unsafe.Pointer(problem))
+		return 0, fmt.Errorf("output_node: the graph does not say how wide it is, and a row of zeros fails: %s", C.GoString(problem))
+	}
+	if width < 1 {
+		return 0, errors.New("output_node: must have at least one value a row, has none")
+	}
+	return int(width), nil
+}
+
 // Run predicts: values holds one row after the other, result has room for as many rows of outWidth values. An error leaves result
 // undefined and the model as it was.
 func (m *Model) Run(values []float32, result []float32, outWidth int) error {
