@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from smartcache import config
+from smartcache.demo import model_table
 from smartcache.demo.clients import read_results, read_schedule
 from smartcache.demo.plan import CACHES
 from smartcache.local import kafka, mlflow
@@ -159,6 +160,9 @@ def test_the_report(demo):
             assert figures["delivered_bytes"] >= figures["read_bytes"] > 0
             assert figures["origin_bytes"] > 0
             assert figures["written_bytes"] > 0
+    said = model_table.rows(measured["model"])
+    assert {"skill", "validation_epoch", "max_output_difference"} < {name for name, *_ in said}
+    assert [name for name, _, how in said if "bundle.json" in how] == []
     reasons = {name: {answer["reason"] for answer in phase["answers"]} for name, phase in measured["phases"].items()}
     assert reasons["learn"] == {"no_model"}
     assert "model" in reasons["decide"]

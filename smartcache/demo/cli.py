@@ -60,14 +60,14 @@ def demo(
     try:
         measured = Demo(chosen, ports, run, console)()
         page = report.write(measured, run / "report")
+        report.show(measured, console)
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
     except (FolderInUse, PortInUse, MissingPart, ProcessError, DemoError, TimeoutError, OSError) as error:
         console.print(f"demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         console.print("demo: interrupted; every server that it had started is stopped", style="yellow")
         raise typer.Exit(130) from None
-    report.show(measured, console)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
 def _changed(options: list[str]) -> dict[str, int]:

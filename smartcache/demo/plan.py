@@ -124,6 +124,11 @@ def full(seed: int, learn_s: float | None = None, decide_s: float | None = None)
     )
 
 
+def scratch(run: Path) -> Path:
+    """What the parts write besides data and logs, to be forgotten when they end: Spark's blocks, unpacked libraries, temporary files."""
+    return run / "tmp"
+
+
 def configuration(plan: Plan, ports: Ports, run: Path, plugin_textfile: Path) -> dict[str, Any]:
     """What of ``smartcache.toml`` differs in the demo: ports, folders, and time scales of seconds where a site's are hours to weeks."""
     return {
@@ -145,7 +150,11 @@ def configuration(plan: Plan, ports: Ports, run: Path, plugin_textfile: Path) ->
         },
         "spool": {"dir": str(run / "spool")},
         "kafka": {"bootstrap": f"{LOOPBACK}:{ports.kafka}", "partitions": 2},
-        "spark": {"jars_dir": str(paths.SPARK_JARS), "shuffle_partitions": 1},
+        "spark": {
+            "jars_dir": str(paths.SPARK_JARS),
+            "shuffle_partitions": 1,
+            "options": {"spark.local.dir": str(scratch(run)), "spark.sql.warehouse.dir": str(scratch(run) / "warehouse")},
+        },
         "streaming": {
             "table": str(run / "access"),
             "jobs": str(run / "jobs"),

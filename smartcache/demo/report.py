@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from . import plots
+from . import model_table, plots
 from .plan import CACHES
 
 
@@ -156,11 +156,9 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
         data = base64.b64encode(picture.path.read_bytes()).decode()
         parts.append(f'<h2>{html.escape(picture.title)}</h2><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">')
         parts.append(f"<p>{html.escape(picture.caption)}</p>")
-    metrics = measured["model"].get("metrics")
-    if metrics:
-        parts.append("<h2>The model, on the part of the training set that came last</h2>")
-        numbers = [(name, f"{value:.4g}") for name, value in metrics.items() if isinstance(value, int | float)]
-        parts.append(_table(("figure", "value"), numbers))
+    if lines := model_table.rows(measured["model"]):
+        parts.append("<h2>The model: the figures of its version</h2>")
+        parts.append(_table(("figure", "value", "measured"), lines))
     footer = f"seed {measured['seed']} · revision {measured['revision'] or 'unknown'} · {measured['seconds']:.0f} s in all"
     sizes = {name: f"{size / 1e6:.0f} MB" for name, size in measured["cache"].items()}
     footer += f" · pfc's purge starts at {sizes['maximum_bytes']} of files and stops at {sizes['nominal_bytes']}"
@@ -171,10 +169,14 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
 
 
 def _table(head: tuple[str, ...], lines: list[Any]) -> str:
-    body = "".join(_row("td", line) for line in lines)
-    return f"<table><thead>{_row('th', head)}</thead><tbody>{body}</tbody></table>"
+    """``head`` names the columns; what is under "measured" is set as words, not as numbers."""
+    body = "".join(_row("td", head, line) for line in lines)
+    return f"<table><thead>{_row('th', head, head)}</thead><tbody>{body}</tbody></table>"
 
 
-def _row(tag: str, cells: Iterable[object]) -> str:
-    parts = [f"<{tag}{' class=how' if index == 4 else ''}>{html.escape(str(cell))}</{tag}>" for index, cell in enumerate(cells)]
+def _row(tag: str, head: tuple[str, ...], cells: Iterable[object]) -> str:
+    parts = [
+        f"<{tag}{' class=how' if column == 'measured' else ''}>{html.escape(str(cell))}</{tag}>"
+        for column, cell in zip(head, cells, strict=True)
+    ]
     return f"<tr>{''.join(parts)}</tr>"

@@ -172,7 +172,7 @@ class Demo:
         name = self._wait_for_model()
         self._steps.say(f"model {name} answers")
         bundle = json.loads((self._run / "models" / "cache" / name / "bundle.json").read_text())
-        return {"promoted": True, "name": name, "metrics": bundle["metrics"], "thresholds": bundle["thresholds"]}
+        return {"promoted": True, "name": name} | {part: bundle[part] for part in ("metrics", "thresholds", "bucket_edges_s")}
 
     def _cache_id(self, name: str) -> str:
         """How monitoring names our cache."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import tomli_w
 from ..local import kafka, mlflow, paths, xrootd
 from ..local.ports import require_free
 from ..local.process import Process, interrupts_ignored, line_in, stop_all
-from .plan import CACHES, Plan, Ports, configuration
+from .plan import CACHES, Plan, Ports, configuration, scratch
 
 #: The parts that others send to: they are stopped last, so that nothing that was seen is lost on the way.
 _RECEIVERS = ("kafka", "mlflow")
@@ -94,7 +96,13 @@ class Site:
     def job(self, name: str, *arguments: str) -> Process:
         """``smartcache NAME …`` with the demo's configuration, not started: a job that the caller runs to its end."""
         argv = [sys.executable, "-m", "smartcache", name, *arguments, "--config", str(self.config_file)]
-        return Process(name, argv, self.run / "logs" / f"{name}.log")
+        return Process(name, argv, self.run / "logs" / f"{name}.log", env=self._scratch_env())
+
+    def _scratch_env(self) -> dict[str, str]:
+        """Temporary files under the run folder: Python's, and those of Spark's JVM, which knows no $TMPDIR."""
+        folder = scratch(self.run)
+        options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={shlex.quote(str(folder))}".strip()
+        return {"TMPDIR": str(folder), "SPARK_SUBMIT_OPTS": options}
 
     @property
     def plugin_textfile(self) -> Path:
@@ -104,6 +112,7 @@ class Site:
     def _write_configuration(self) -> None:
         for folder in ("models/cache", "models/endpoint", "logs", "files/store"):
             (self.run / folder).mkdir(parents=True, exist_ok=True)
+        scratch(self.run).mkdir(exist_ok=True)
         token = self.run / "admin.token"
         token.touch(mode=0o600)
         token.write_text(secrets.token_urlsafe(32))

@@ -8,14 +8,17 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from smartcache import config
 from smartcache.cli import app
-from smartcache.demo import clients, folder, measure, plan, plugin_metrics, report
+from smartcache.demo import clients, folder, measure, model_table, plan, plugin_metrics, report
 from smartcache.demo.workload import MIB, File, Open, Shape, generate
+from smartcache.training import evaluate
+from smartcache.training.dataset import Split
 
 SHAPE = Shape(seed=3, duration_s=300, rate=14, file_size=600 * 1024)
 
@@ -120,6 +123,9 @@ def test_the_demos_configuration_is_valid(make, tmp_path):
     chosen = make(1)
     loaded = config.parse(plan.configuration(chosen, plan.Ports.from_base(21000), tmp_path, tmp_path / "p"), "demo")
     assert loaded.training.horizon_s == chosen.horizon_s
+    scratch = [path for name, path in loaded.spark.options.items() if name.endswith(".dir")]
+    assert len(scratch) == 2
+    assert all(path.startswith(f"{tmp_path}/tmp") for path in scratch)
 
 
 def test_percentiles():
@@ -171,7 +177,13 @@ def measured():
         "began": 90.0,
         "seconds": 80.0,
         "cache": {"nominal_bytes": 10**8, "maximum_bytes": 2 * 10**8},
-        "model": {"promoted": True, "name": "reuse_v1", "metrics": {"skill": 0.25}, "thresholds": {"admit": 0.2, "evict": 0.05}},
+        "model": {
+            "promoted": True,
+            "name": "reuse_v1",
+            "metrics": {"skill": 0.25, "calibration_0_observed": 0.5, "calibration_2_predicted": 0.125},
+            "thresholds": {"admit": 0.2, "evict": 0.05},
+            "bucket_edges_s": [5.0, 10.0],
+        },
         "phases": {name: {**phase, "caches": caches} for name in ("learn", "decide")},
         "client_opens": {"plain": 2, "smart": 2},
         "access_rows": {"plain": 2, "smart": 2},
@@ -189,6 +201,33 @@ def test_report_is_one_self_contained_page(measured, tmp_path):
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert "&lt;b&gt;note" in page
     assert "link counter" in page
+
+
+def test_the_models_table_says_how_each_figure_was_measured(measured, tmp_path):
+    page = report.write(measured, tmp_path / "report").read_text()
+    table = page[page.index("<h2>The model") :]
+    assert "<tr><td>skill</td><td>0.25</td><td class=how>1 - loss / base_loss</td></tr>" in table
+    assert "<td>0.5</td><td class=how>share of the test part&#x27;s opens whose next open came after 0 to 5 s, " in table
+    assert "<td>0.125</td><td class=how>mean probability that the model gave to a next open after 10 s or never, " in table
+    measured["model"] = {"promoted": False}
+    assert "<h2>The model" not in report.write(measured, tmp_path / "report").read_text()
+
+
+def test_every_figure_that_a_training_gives_is_explained():
+    gaps = np.linspace(1, 20, 40)
+    part = Split(
+        features=np.zeros((40, 1), dtype=np.float32),
+        t_us=np.zeros(40, dtype=np.int64),
+        next_open_s=gaps,
+        censored=np.zeros(40, dtype=np.bool_),
+        observed_s=gaps,
+        weight=np.ones(40),
+    )
+    given = evaluate.evaluate(part, part.weight, np.full((40, 3), 1 / 3, np.float32), np.full(3, 1 / 3, np.float32), [5.0, 10.0], 10.0)
+    assert {"auc", "calibration_2_observed"} < set(given)
+    said = {name: text for name, _, text in model_table.rows({"metrics": given, "bucket_edges_s": [5.0, 10.0]})}
+    assert set(said) == set(given)
+    assert [name for name, text in said.items() if "bundle.json" in text] == []
 
 
 def test_report_says_so_where_the_smart_cache_loses(measured):
