@@ -17,10 +17,12 @@ import psutil
 import pytest
 
 from smartcache.demo.plan import Ports
-from smartcache.local.ports import LOOPBACK, free_ports
+from smartcache.local.paths import ROOT
+from smartcache.local.ports import LOOPBACK, PortInUse, free_ports, require_free
 from smartcache.local.xrootd import temporary_folder
 
 POLL_S = 0.2
+PORTS = tuple(Ports.__dataclass_fields__)
 _HTTP = httpx.Client(
     timeout=1, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 )
@@ -98,20 +100,37 @@ def port_options(ports: Ports) -> list[str]:
     return [word for name, port in vars(ports).items() for word in ("--port", f"{name}={port}")]
 
 
+def consecutive_ports() -> int:
+    """The first of as many free ports in a row as the demo needs."""
+    while True:
+        base = free_ports(1)[0]
+        with contextlib.suppress(PortInUse):
+            for port in range(base, base + len(PORTS)):
+                require_free(port, "a test", "take others")
+            return base
+
+
 @pytest.fixture(scope="session")
 def start_demo():
     """Starts demos with ports and folders of their own; ends those that a failed test leaves."""
     started: list[RunningDemo] = []
     with temporary_folder() as folder:
 
-        def start(*options: str, run: Path | None = None) -> RunningDemo:
-            names = list(Ports.__dataclass_fields__)
-            ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
+        def start(*options: str, run: Path | None = None, by_make: bool = False) -> RunningDemo:
+            """``by_make``: as `make demo QUICK=1` without its set-up, in a process group of its own, as a shell would start it."""
             run = run or folder / f"run{len(started)}"
             log = folder / f"demo{len(started)}.log"
-            argv = [sys.executable, "-m", "smartcache", "demo", "--quick", "--run-dir", str(run), *port_options(ports), *options]
+            if by_make:
+                base = consecutive_ports()
+                ports = Ports.from_base(base)
+                argv = ["make", "-C", str(ROOT), "-o", "setup", "demo", "QUICK=1", f"RUN_DIR={run}", f"PORT_BASE={base}"]
+            else:
+                ports = Ports(*free_ports(len(PORTS)))
+                argv = [sys.executable, "-m", "smartcache", "demo", "--quick", "--run-dir", str(run), *port_options(ports), *options]
             with log.open("wb") as out:
-                process = psutil.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                process = psutil.Popen(
+                    argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, process_group=0 if by_make else None
+                )
             started.append(RunningDemo(process, run, ports, log))
             return started[-1]
 

@@ -1,5 +1,9 @@
-"""The demo where something goes wrong: a port in use, a part that does not come up, Ctrl-C in any phase, a dead endpoint, a second demo."""
+"""The demo where something goes wrong: a port in use, a part that does not come up, Ctrl-C, a dead endpoint, a second demo.
 
+Ctrl-C in the phases from training on: ``test_demo_interrupts.py``.
+"""
+
+import os
 import shutil
 import signal
 import socket
@@ -52,10 +56,24 @@ def test_a_part_that_does_not_come_up_is_shown_with_its_last_words(start_demo, m
     assert demo.left_over() == []
 
 
-def test_ctrl_c_while_the_servers_start(start_demo):
-    demo = start_demo()
-    demo.until(lambda: (demo.run / "kafka" / "kafka.log").exists(), "Kafka was started", 60)
+def test_ctrl_c_while_the_origins_files_are_written(start_demo):
+    demo = start_demo("--learn-s", "900")
+    demo.until(lambda: any((demo.run / "files").rglob("*.root")), "a file was written", 60)
     interrupt(demo)
+    assert "write the origin's files: done" not in demo.output()
+
+
+def test_ctrl_c_at_a_terminal_where_make_starts_the_servers(start_demo):
+    """The terminal sends it to the whole group, make and the demo, but not to the servers, which have sessions of their own."""
+    demo = start_demo(by_make=True)
+    demo.until(lambda: (demo.run / "kafka" / "kafka.log").exists(), "Kafka was started", 60)
+    demo.look()
+    assert len(demo.seen) > 1
+    os.killpg(demo.process.pid, signal.SIGINT)
+    assert demo.wait(90) != 0
+    assert "interrupted; every server that it had started is stopped" in " ".join(demo.output().split())
+    assert "Traceback" not in demo.output()
+    assert demo.left_over() == []
 
 
 def test_ctrl_c_while_clients_read_and_a_second_demo_at_once(start_demo):

@@ -193,7 +193,18 @@ def test_what_the_core_is_built_with_is_pinned_to_the_last_package():
     """uv builds in an environment of its own, whose packages uv.lock does not hold; it says which they are, from what it has fetched."""
     given = re.search(r"^requires = \[(.*)\]$", (paths.ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     pinned = re.findall(r'"([^"]+)"', given)
-    argv = [paths.BUILD / "uv" / "bin" / "uv", "pip", "compile", "--offline", "--no-header", "--no-annotate", "--quiet", "-"]
+    argv = [
+        paths.BUILD / "uv" / "bin" / "uv",
+        "pip",
+        "compile",
+        "--offline",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "-",
+    ]
     resolved = subprocess.run(argv, input="\n".join(pinned), capture_output=True, text=True)
     assert resolved.returncode == 0, resolved.stderr
     assert sorted(pinned) == sorted(resolved.stdout.split())
