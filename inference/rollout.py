@@ -67,7 +67,6 @@ class Member:
     #: Whether it answered at all when something was last to be installed there.
     answers: bool = False
     _pruned: bool = False
-    _full: bool = False
     _missed_s: float | None = None
     #: Which version it has not taken, since when, and whether it answered when that was last tried.
     _untaken: tuple[str, float, bool] = ("", 0.0, False)
@@ -75,14 +74,14 @@ class Member:
     def here(self) -> None:
         """It has answered."""
         self.away_since_us = self._missed_s = None
-        self.trouble, self._full = "", False
+        self.trouble = ""
 
     def fails(self, error: ServingError) -> None:
         """It is away, or answers wrong for what is live."""
         self.serves, self.since_us, self.trouble = "", None, str(error)
         self._verified.clear()
         self.timed.clear()
-        self._pruned, self._full = False, isinstance(error, EndpointFull)
+        self._pruned = False
         if not isinstance(error, EndpointAway):
             self.away_since_us = self._missed_s = None
         elif self._missed_s is None:
@@ -180,14 +179,10 @@ class Member:
             self._pruned = False
 
     def prune(self, number: re.Pattern[str], kept: set[str], newest: int) -> None:
-        """Delete the versions that are not kept and older than the newest that is: newer ones may be another host's, which is ahead.
-
-        One that serves, or has no room to: that may be what is in the way.
-        """
-        if self._pruned or not (self.serves or self._full):
+        """Delete the versions that are not kept and older than the newest that is: newer ones may be another host's, which is ahead."""
+        if self._pruned or not self.serves:
             return
-        stay = kept if self.serves else {*kept, self.endpoint.default()}
-        for name in sorted(self.endpoint.models() - stay):
+        for name in sorted(self.endpoint.models() - kept):
             if (found := number.fullmatch(name)) and int(found[1]) < newest:
                 self.endpoint.delete(name)
                 self._verified.pop(name, None)

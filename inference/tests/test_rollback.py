@@ -152,6 +152,19 @@ def test_an_endpoint_that_cannot_write_its_default_is_not_away(watch, publish, s
     assert server.default == "reuse_v4"
 
 
+def test_an_endpoint_that_cannot_delete_is_not_away(watch, publish, server, said):
+    served(watch, publish, 3)
+    server.refuse["/delete/"] = 500
+    publish()
+    assert not watch.round()
+    assert watch.fleet.members[0].serves == server.default == "reuse_v4"
+    assert watch.fleet.members[0].away_since_us is None
+    assert "/delete/reuse_v1: status 500" in said[-1]
+    server.refuse.clear()
+    assert watch.round()
+    assert server.names == {"reuse_v2", "reuse_v3", "reuse_v4"}
+
+
 def test_what_is_the_default_of_one_without_room_stays(watch, publish, server):
     served(watch, publish, 1)
     server.refuse["/params"] = 507
