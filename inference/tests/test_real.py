@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from smartcache.inference import bundle as bundles
-from smartcache.inference import serving
+from smartcache.inference import lineage, serving
 from smartcache.inference.registry import Registry, RegistryAbsent, RegistryError
 from smartcache.inference.tests.real_site import ROOT, Site, promote, run, served, start_endpoint, start_watch, train, wait_for
 from smartcache.local import ports
@@ -196,11 +196,15 @@ def test_promotion_goes_live_and_back(site, synthetic):
         watch.wait_ready(line_in(watch.log, "ready: reuse_v1 is live"), "ready", START_LIMIT_S)
         assert site.live == "reuse_v1"
         assert "reuse_v1" in served(site)
+        for number in (1, 2):
+            registry.tag(number, {lineage.PREVIOUS: ""})  # of promotions in other tests
         registry.move("champion", 2)
         wait_for(lambda: site.live == "reuse_v2", "version 2 is live")
         with serving.Endpoint(site.url) as endpoint:
             endpoint.check_golden(bundles.read(site.bundle_dir / "current"))
-        registry.move("champion", 1)
+        wait_for(lambda: lineage.SERVED in registry.get(2).tags, "that it has served is noted")
+        code, output = promote(site, synthetic, command="rollback")
+        assert (code, output) == (0, "champion: version 1 (was 2)\n"), output
         wait_for(lambda: site.live == "reuse_v1", "rolled back")
         os.kill(watch.pid, signal.SIGTERM)
         assert watch.wait(120) == 0
