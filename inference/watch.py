@@ -30,6 +30,7 @@ from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import Bundle, BundleError
 from .challenger import Challengers, NotTried
+from .fetched import Fetched, Key, Overtaken, Refused, key_failed, key_of, require_same
 from .gates import Gate, GateError
 from .install import BundleDir, InstallError, digest
 from .pause import Pause, Pauses
@@ -41,39 +42,6 @@ from .uploads import Uploads
 #: Bundles kept on disk and at the endpoints, the live one among them: rolling back to one of them needs no download.
 KEEP: Final = 3
 _BY: Final = "watch"
-
-
-class Refused(Exception):
-    """The champion must not be live: its gates say no, or its name is taken by another model."""
-
-
-class Overtaken(Exception):
-    """The alias was moved while the version that it named was judged; ``champion`` is what it names now."""
-
-    def __init__(self, champion: Version | None) -> None:
-        super().__init__("the alias champion was moved meanwhile")
-        self.champion = champion
-
-
-#: Of a version: number, run, and what its gates have said.
-_Key = tuple[int, str, str]
-
-
-@dataclass(frozen=True)
-class _Fetched:
-    """The champion's bundle under its name, judged, on its way to where it serves; in a folder of its own, beside the bundles."""
-
-    key: _Key
-    bundle: Bundle
-    digest: str
-    answers: list[Gate]
-
-    def intact(self) -> bool:
-        """Whether it is still what was judged; what cannot be read is not."""
-        try:
-            return digest(self.bundle.folder) == self.digest
-        except OSError:
-            return False
 
 
 @dataclass
@@ -91,13 +59,13 @@ class Watch:
     failures: int = 0
     _said: list[str] = field(default_factory=list)
     _ready: bool = False
-    _refused: tuple[_Key, str] | None = None
-    _fetched: _Fetched | None = None
+    _refused: tuple[Key, str] | None = None
+    _fetched: Fetched | None = None
     #: What the gates said of what has just become live, until it is noted in MLflow.
     _passed: tuple[Version, list[Gate]] | None = None
     #: What is noted in MLflow as not deployed, and as damaged.
-    _undeployed: _Key | None = None
-    _damaged: _Key | None = None
+    _undeployed: Key | None = None
+    _damaged: Key | None = None
     _champion: Version | None = None
     #: The number of the champion whose way back is noted.
     _seen: int | None = None
@@ -229,7 +197,7 @@ class Watch:
 
     def _follow(self, champion: Version | None) -> str:
         """Make the champion live; a line for a person where that changed anything, else empty."""
-        if self._fetched is not None and (champion is None or self._fetched.key != _key(champion)):
+        if self._fetched is not None and (champion is None or self._fetched.key != key_of(champion)):
             self._drop_fetched()
         if champion is None:
             return ""
@@ -238,7 +206,7 @@ class Watch:
         bundle = self.bundles_.installed(name)
         back = bundle is not None or self._is_back(champion)
         if bundle is not None:
-            _require_same(bundle, champion)
+            require_same(bundle, champion)
             if live == name:
                 return ""
             self.fleet.bring_back(bundle)
@@ -246,7 +214,7 @@ class Watch:
         else:
             if not back:
                 self._require_not_refused(champion)
-            if said := self._pause.standing(_key(champion)):
+            if said := self._pause.standing(key_of(champion)):
                 raise Refused(said)
             try:
                 answers = self._bring(champion, name, back=back)
@@ -286,7 +254,7 @@ class Watch:
         self._drop_fetched()
         return answers
 
-    def _deploy(self, champion: Version, fetched: _Fetched) -> list[Gate]:
+    def _deploy(self, champion: Version, fetched: Fetched) -> list[Gate]:
         """To the endpoints; what the gates say that ask them."""
         settings = self.config.gates
         try:
@@ -300,7 +268,7 @@ class Watch:
         answers = self.fleet.answered(fetched.bundle.info.name, settings.max_output_difference)
         return [*answers, latency.gate(timed, settings)] if timed else answers
 
-    def _not_deployed(self, champion: Version, fetched: _Fetched, error: ServingError) -> Refused:
+    def _not_deployed(self, champion: Version, fetched: Fetched, error: ServingError) -> Refused:
         """An endpoint has not taken it for as long as is waited: noted with the version, once, and told each time. It is tried again."""
         if self._undeployed != fetched.key:
             with contextlib.suppress(RegistryError):
@@ -308,19 +276,19 @@ class Watch:
                 answers = [*fetched.answers, rollout.gate(str(error), False)]
                 gate_report.keep(self.registry, champion, _BY, answers, forced)
                 # As the version's tags are from now on: it is no other one for that.
-                key = _key_failed(champion)
+                key = key_failed(champion)
                 self._undeployed, self._fetched = key, replace(fetched, key=key)
         return Refused(f"champion version {champion.number} is not deployed: {error}")
 
-    def _fetch(self, champion: Version, name: str, *, back: bool) -> _Fetched:
+    def _fetch(self, champion: Version, name: str, *, back: bool) -> Fetched:
         incoming = self.bundles_.new_incoming()
         try:
             downloaded = self.registry.download_bundle(champion, incoming)
             answers = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
-            _require_same(named, champion)
+            require_same(named, champion)
             shutil.rmtree(downloaded)
-            return _Fetched(_key(champion), named, digest(named.folder), answers)
+            return Fetched(key_of(champion), named, digest(named.folder), answers)
         except BaseException:
             shutil.rmtree(incoming, ignore_errors=True)
             raise
@@ -351,7 +319,7 @@ class Watch:
             self._wake.clear()
         with contextlib.suppress(RegistryError, OSError):
             champion = self.registry.champion()
-            if champion is None or _key(champion) != _key(version):
+            if champion is None or key_of(champion) != key_of(version):
                 raise Overtaken(champion)
         self._look_s = time.monotonic() + self.config.watch.poll_s
 
@@ -364,17 +332,17 @@ class Watch:
         if answers[0].passed:
             with contextlib.suppress(RegistryError):
                 gate_report.keep(self.registry, version, _BY, answers)
-                self._refused = (_key_failed(version), text)
-        elif self._damaged != _key(version):
+                self._refused = (key_failed(version), text)
+        elif self._damaged != key_of(version):
             # It may be a torn download: said with the version, once, but fetched again all the same.
             with contextlib.suppress(RegistryError):
                 gate_report.keep(self.registry, version, _BY, answers, gates.forced(version.tags))
-                self._damaged = _key_failed(version)
+                self._damaged = key_failed(version)
         raise Refused(text)
 
-    def _key_now(self, version: Version) -> _Key:
+    def _key_now(self, version: Version) -> Key:
         """As the tags are that this process has given it."""
-        return self._damaged if self._damaged is not None and self._damaged[:2] == _key(version)[:2] else _key(version)
+        return self._damaged if self._damaged is not None and self._damaged[:2] == key_of(version)[:2] else key_of(version)
 
     def _report(self) -> None:
         """Note with the version what its gates said. Where the registry is away now, what it says of the promotion stands alone."""
@@ -387,7 +355,7 @@ class Watch:
 
     def _require_not_refused(self, version: Version) -> None:
         """What was refused is not downloaded again each round, until somebody forces it or registers another."""
-        if self._refused is not None and self._refused[0] == _key(version):
+        if self._refused is not None and self._refused[0] == key_of(version):
             raise Refused(self._refused[1])
 
     def _remember(self) -> None:
@@ -426,22 +394,3 @@ def _add(troubles: list[str], more: Iterable[str]) -> None:
     for text in more:
         if not any(text in said for said in troubles):
             troubles.append(text)
-
-
-def _key(version: Version) -> _Key:
-    return version.number, version.run_id, version.tags.get(gates.TAG, "")
-
-
-def _key_failed(version: Version) -> _Key:
-    """Of a version once it is noted that its gates have failed; what was forced stays forced."""
-    return version.number, version.run_id, version.tags[gates.TAG] if gates.forced(version.tags) is not None else gates.FAILED
-
-
-def _require_same(bundle: Bundle, version: Version) -> None:
-    """The bundle comes from the run of this version: numbers begin anew where a registry was made anew, and names are never used twice."""
-    run_id = bundle.info.provenance.get("run_id")
-    if run_id != version.run_id:
-        raise Refused(
-            f"{bundle.folder.name} is the model of run {run_id}, but version {version.number} of the registry is of run {version.run_id}; "
-            f"if the registry was made anew, remove {bundle.folder} and delete that model at the endpoint"
-        )
