@@ -8,7 +8,6 @@ start. One writer (``smartcache watch``), held by a lock file; any number of rea
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+from smartcache import lock
 
 from . import bundle as bundles
 from .bundle import Bundle, BundleError
@@ -48,18 +49,17 @@ class BundleDir:
         """Be the one writer; :class:`InstallError` where another is, or the folder cannot be made."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            taken = lock.take(self.folder / _LOCK)
         except OSError as error:
             raise InstallError(
                 f"[model] bundle_dir {self.folder}: cannot be written ({error.strerror}); name a folder of this user"
             ) from error
+        except lock.Held as error:
+            raise InstallError(
+                f"[model] bundle_dir {self.folder}: another `smartcache watch` (process {error.owner}) writes here; "
+                "stop it, or name another folder"
+            ) from error
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise InstallError(
-                    f"[model] bundle_dir {self.folder}: another `smartcache watch` writes here; stop it, or name another folder"
-                ) from error
             for left in self.folder.glob(f"{_INCOMING}*"):
                 if left.is_dir() and not left.is_symlink():
                     shutil.rmtree(left, ignore_errors=True)
@@ -67,7 +67,7 @@ class BundleDir:
                     left.unlink(missing_ok=True)
             yield
         finally:
-            os.close(lock)
+            os.close(taken)
 
     def current(self) -> str | None:
         """The name that the link points to; None where there is none or what it points to is gone."""
@@ -97,17 +97,7 @@ class BundleDir:
 
     def has_writer(self) -> bool:
         """Whether a process is the writer now."""
-        try:
-            lock = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return lock.is_held(self.folder / _LOCK)
 
     def write_state(self, state: dict[str, Any], file: str = STATE) -> None:
         """Keep what the writer knows; a reader sees the old or the new whole. Raises :class:`OSError`."""

@@ -11,7 +11,6 @@ Not thread-safe; the plain attributes may be read by other threads.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
-from smartcache import config
+from smartcache import config, lock
 
 from . import segment
 from .segment import Corrupt, Frame, Torn
@@ -207,21 +206,14 @@ class Spool:
     def _acquire(self) -> int:
         try:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            return lock.take(self._folder / "lock", 0o640)
         except OSError as error:
             raise SpoolError(_unusable(self._folder, error)) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
-            os.close(lock)
+        except lock.Held as error:
             raise SpoolError(
-                f"the spool {self._folder} is in use by another collector (process {owner or 'unknown'}): each needs a folder of its own; "
+                f"the spool {self._folder} is in use by another collector (process {error.owner}): each needs a folder of its own; "
                 "stop that one, or change [spool] dir"
             ) from error
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        return lock
 
     def _release(self) -> None:
         if self._reader is not None:

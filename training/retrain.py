@@ -14,7 +14,6 @@ A round that was stopped or killed in its training goes on with it, as long as t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -29,6 +28,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
+from smartcache import lock
 from smartcache.config import Config
 from smartcache.inference import replay
 from smartcache.inference.gates import GateError
@@ -62,19 +62,19 @@ class Work:
         """Be the one there; the lock's file descriptor. Raises :class:`RetrainError`."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            taken = lock.take(self.folder / _LOCK)
         except OSError as error:
             raise RetrainError(
                 f"[retraining] dir {self.folder}: cannot be written ({error.strerror}); name a folder of this user"
             ) from error
+        except lock.Held as error:
+            raise RetrainError(
+                f"[retraining] dir {self.folder}: another `smartcache retrain` (process {error.owner}) is at work here; wait for it"
+            ) from error
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RetrainError(f"[retraining] dir {self.folder}: another `smartcache retrain` is at work here; wait for it") from error
-            yield lock
+            yield taken
         finally:
-            os.close(lock)
+            os.close(taken)
 
     def begun(self, most_s: float) -> Path | None:
         """The newest training set, if its training was not ended and it was made less than ``most_s`` ago: an older one has nothing new."""

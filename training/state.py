@@ -10,7 +10,6 @@ It counts only for the same training: data, seed, configuration, what judges, wh
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+
+from smartcache import lock
 
 from .dataset import Floats
 
@@ -72,18 +73,17 @@ class State:
         """Be the one training there. Raises :class:`StateError` where another is, or the folder cannot be made."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            taken = lock.take(self.folder / _LOCK)
         except OSError as error:
             raise StateError(f"{self.folder}: cannot be written ({error.strerror}); name another --output, or move the data set") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise StateError(f"{self.folder}: another training is at work on the same; wait for it, or name another --output") from error
+        except lock.Held as error:
+            raise StateError(
+                f"{self.folder}: another training (process {error.owner}) is at work on the same; wait for it, or name another --output"
+            ) from error
         try:
             yield
         finally:
-            os.close(lock)
+            os.close(taken)
 
     def load(self) -> tuple[Kept | None, str]:
         """What is there for this training, and a line for a person; None where it begins anew."""

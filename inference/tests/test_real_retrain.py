@@ -57,7 +57,7 @@ def test_rounds(site, tmp_path):
         process.wait_ready(lambda: "the next round is in" in site.log("every"), "through a round", LIMIT_S)
         code, output = run(register, "retrain", "--config", str(site.config))
         assert code == 1
-        assert "another `smartcache retrain` is at work here" in output
+        assert f"another `smartcache retrain` (process {process.pid}) is at work here" in output
         end(process, 0)
     log = site.log("every")
     assert f"going on with the training on {dataset}" in log

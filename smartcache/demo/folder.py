@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from .. import lock
 
 _LOCK = ".smartcache-run"
 
@@ -22,20 +23,14 @@ def claim(run: Path) -> Iterator[None]:
     if run.exists() and any(run.iterdir()) and not (run / _LOCK).exists():
         raise FolderInUse(f"{run} holds files that are not of a demo: empty it yourself, or name another folder with --run-dir")
     run.mkdir(parents=True, exist_ok=True)
-    # The lock file stays: removing it would let two runs lock two different files of the same name.
-    with (run / _LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise FolderInUse(
-                f"another demo (process {holder}) is running in {run}: wait for it or stop it, or name another folder with --run-dir "
-                "and other ports with --port-base"
-            ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+    try:
+        taken = lock.take(run / _LOCK)
+    except lock.Held as error:
+        raise FolderInUse(
+            f"another demo (process {error.owner}) is running in {run}: wait for it or stop it, or name another folder with --run-dir "
+            "and other ports with --port-base"
+        ) from error
+    try:
         for entry in run.iterdir():
             if entry.name == _LOCK:
                 continue
@@ -44,3 +39,5 @@ def claim(run: Path) -> Iterator[None]:
             else:
                 entry.unlink()
         yield
+    finally:
+        os.close(taken)
