@@ -110,7 +110,7 @@ class InterruptedDemo(Demo):
             return False
 
         interrupt(job.name, is_under_way, lambda: super(InterruptedDemo, self)._finish(job, *arguments, **options))
-        assert job.returncode != -signal.SIGKILL
+        # By itself or, where a busy machine takes longer than the demo's patience, killed.
         assert psutil.wait_procs(seen, timeout=5)[1] == []
         self._site.require_running()
         if job.name == "clients":
