@@ -1,8 +1,10 @@
 """Which version served before which, as tags of the versions in MLflow: what a roll-back goes by.
 
-``smartcache.previous_champion`` of a version is the one that was champion before it. `smartcache promote` writes it, before it moves the
-alias; `smartcache watch` writes it where it sees the alias moved by somebody else, in MLflow's own user interface, say. Going back writes
-nothing, so that going back again goes further: a version that was left behind is not come back to.
+``smartcache.previous_champion`` of a version is the one that was champion before it, ``smartcache.previous_noted`` when that was written
+(Unix seconds). `smartcache promote` writes them, before it moves the alias; `smartcache watch` writes them where it sees the alias moved by
+somebody else, in MLflow's own user interface, say: many watchers do, and some look again after a long time, so what is noted is written
+over only by who has looked since. Going back writes nothing, so that going back again goes further: a version that was left behind is not
+come back to.
 
 ``smartcache.served`` of a version is the moment at which it was first live anywhere. A roll-back passes by what was champion and never
 served: refused by its gates, or overtaken before it could be live.
@@ -10,6 +12,7 @@ served: refused by its gates, or overtaken before it could be live.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -17,13 +20,23 @@ from typing import Final
 from .registry import Registry, RegistryAbsent, RegistryError, Version
 
 PREVIOUS: Final = "smartcache.previous_champion"
+NOTED: Final = "smartcache.previous_noted"
 SERVED: Final = "smartcache.served"
+#: The registry is asked for each version on the way.
+MAX_STEPS = 100
+
+
+def way_back(was: int) -> dict[str, str]:
+    """The tags of a version that becomes champion after version ``was``."""
+    return {PREVIOUS: str(was), NOTED: f"{time.time():.3f}"}
 
 
 def before(registry: Registry, version: Version) -> Iterator[Version]:
-    """What was champion before ``version``, the latest first, each once. Raises :class:`~.registry.RegistryError`."""
+    """What was champion before ``version``, the latest first, each once, :data:`MAX_STEPS` at most. Raises
+    :class:`~.registry.RegistryError`.
+    """
     known = {version.number}
-    while (told := version.tags.get(PREVIOUS, "")).isdigit() and int(told) not in known:
+    while len(known) <= MAX_STEPS and (told := version.tags.get(PREVIOUS, "")).isdigit() and int(told) not in known:
         version = registry.get(int(told))
         known.add(version.number)
         yield version
@@ -49,16 +62,16 @@ def served_before(registry: Registry, version: Version) -> Version | None:
     return latest
 
 
-def note_move(registry: Registry, was: int, now: Version, *, seen: bool) -> None:
-    """The alias has moved from version ``was`` to ``now``: remember the way back, unless this was the way back.
+def note_move(registry: Registry, was: int, now: Version, looked_s: float | None) -> None:
+    """The alias has moved from version ``was`` to ``now``: remember the way back, unless this was the way back, or others know better.
 
-    ``seen``: it was watched as it moved. Else ``was`` is only what served here last, and what ``now`` has noted stands where that leads to
-    ``was``: others have seen the steps between. Raises :class:`~.registry.RegistryError`.
+    ``looked_s``: when ``was`` was seen to be the champion (Unix seconds); None where it is only what served here last. Raises
+    :class:`~.registry.RegistryError`.
     """
-    if now.tags.get(PREVIOUS) == str(was) or _leads_to(registry, registry.get(was), now.number):
+    if PREVIOUS in now.tags and (now.tags[PREVIOUS] == str(was) or looked_s is None or _noted_s(now) > looked_s):
         return
-    if seen or not _leads_to(registry, now, was):
-        registry.tag(now.number, {PREVIOUS: str(was)})
+    if not _leads_to(registry, registry.get(was), now.number):
+        registry.tag(now.number, way_back(was))
 
 
 def note_served(registry: Registry, version: Version) -> None:
@@ -68,4 +81,16 @@ def note_served(registry: Registry, version: Version) -> None:
 
 
 def _leads_to(registry: Registry, version: Version, number: int) -> bool:
-    return any(each.number == number for each in before(registry, version))
+    try:
+        return any(each.number == number for each in before(registry, version))
+    except RegistryAbsent:
+        raise
+    except RegistryError:  # one that was deleted in the registry ends what is known
+        return False
+
+
+def _noted_s(version: Version) -> float:
+    try:
+        return float(version.tags[NOTED])
+    except (KeyError, ValueError):
+        return 0.0

@@ -88,7 +88,7 @@ def promote(
     if (not passed and not forced) or (champion is not None and previous is None):
         return Promotion(version, answers, was, moved=False, notes=notes)
     if was is not None:
-        registry.tag(version.number, {lineage.PREVIOUS: str(was)})
+        registry.tag(version.number, lineage.way_back(was))
     registry.move(CHAMPION, version.number)
     return Promotion(version, answers, was, moved=True, notes=notes)
 

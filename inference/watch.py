@@ -69,6 +69,8 @@ class Watch:
     _champion: Version | None = None
     #: The number of the champion whose way back is noted.
     _seen: int | None = None
+    #: When.
+    _seen_s: float = 0.0
     _stop: threading.Event = field(default_factory=threading.Event)
     _wake: threading.Event = field(default_factory=threading.Event)
     #: When to look at the alias again while a version is judged (monotonic).
@@ -179,16 +181,16 @@ class Watch:
     def _note_move(self, champion: Version | None) -> None:
         """Where the alias has moved, remember the way back, before anything else: whoever moved it may not have."""
         was = self._seen if self._seen is not None else self.bundles_.current_number()
-        if champion is None or self._seen == champion.number:
+        if champion is None:
             return
         try:
             if was is not None and was != champion.number:
-                lineage.note_move(self.registry, was, champion, seen=self._seen is not None)
+                lineage.note_move(self.registry, was, champion, self._seen_s if self._seen is not None else None)
         except RegistryAbsent:
             return  # the next round does it
         except RegistryError:
             pass  # what was before is not in the registry any more
-        self._seen = champion.number
+        self._seen, self._seen_s = champion.number, time.time()
 
     def _is_back(self, champion: Version) -> bool:
         """Whether it is rolled back to: it has served, and what is live here is newer."""

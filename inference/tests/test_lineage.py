@@ -97,6 +97,36 @@ def test_moved_while_there_was_no_watcher(start, by_hand, registry):
     assert registry.known[4].tags[lineage.PREVIOUS] == "3"
 
 
+def test_who_was_cut_off_does_not_write_over_what_was_noted_meanwhile(start, by_hand, registry):
+    """Version 3 was bad, somebody has gone back to 2 and on to 4: the way back from 4 is 2, whatever this host has seen last."""
+    watch = start()
+    go(watch, by_hand, 1, 2, 3)
+    by_hand(4)
+    registry.aliases["champion"] = 2
+    promotion.promote(registry, site_config(), HASH, 4)
+    for returning in (watch, start()):
+        returning.round()
+        assert registry.known[4].tags[lineage.PREVIOUS] == "2"
+    assert promotion.rollback(registry)[1].number == 2
+
+
+def test_a_version_deleted_long_ago_does_not_cost_the_way_back(start, by_hand, registry):
+    by_hand(4)
+    watch = start()
+    go(watch, by_hand, 1, 2, 3)
+    del registry.known[1]
+    registry.aliases["champion"] = 4
+    assert watch.round()
+    assert promotion.rollback(registry)[1].number == 3
+
+
+def test_a_long_way_is_not_walked_to_its_end(registry, make, tmp_path):
+    bundle = make(tmp_path / "one")
+    for number in range(1, 3 * lineage.MAX_STEPS):
+        registry.add(bundle, {lineage.PREVIOUS: str(number - 1)} if number > 1 else {})
+    assert len(list(lineage.before(registry, registry.newest()))) == lineage.MAX_STEPS
+
+
 def test_a_registry_that_goes_away_is_told_later(start, by_hand, registry):
     watch = start()
     go(watch, by_hand, 1)

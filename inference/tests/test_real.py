@@ -209,7 +209,8 @@ def test_promotion_goes_live_and_back(site, synthetic):
         os.kill(watch.pid, signal.SIGTERM)
         assert watch.wait(120) == 0
     said = [line for line in site.log("watch").splitlines() if line != "well again" and not line.endswith("trying again")]
-    assert said == [
+    # On a busy machine an endpoint may answer too late to be waited for, and get the version afterwards.
+    assert [line.partition(";")[0] for line in said] == [
         "reuse_v1 is live",
         "ready: reuse_v1 is live",
         "reuse_v2 is live, reuse_v1 was",
