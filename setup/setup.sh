@@ -44,7 +44,8 @@ debian_packages() {
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo || { echo "not root, and no sudo: ask an administrator to install: ${missing[*]}"; return 1; }
-    sudo=(sudo --preserve-env=DEBIAN_FRONTEND)
+    # Not --preserve-env, which many a sudoers file does not allow.
+    sudo=(sudo env "DEBIAN_FRONTEND=$DEBIAN_FRONTEND")
   fi
   echo "installing: ${missing[*]}"
   "${sudo[@]}" apt-get update -q &&

@@ -14,7 +14,7 @@ import tomli_w
 
 from ..local import kafka, mlflow, paths, xrootd
 from ..local.ports import require_free
-from ..local.process import Process, interrupts_ignored, line_in, stop_all
+from ..local.process import START_LIMIT_S, Process, interrupts_ignored, line_in, stop_all
 from .plan import CACHES, Plan, Ports, configuration, scratch
 
 #: The parts that others send to: they are stopped last, so that nothing that was seen is lost on the way.
@@ -80,7 +80,7 @@ class Site:
     def require_running(self) -> None:
         """Raise ProcessError with the last words of a part that has ended by itself.
 
-        Not of the endpoint: without it the plugin goes on by its fallback, and so does the demo. See :meth:`lost`.
+        Not of the endpoint: without it the plugin goes on with its own copy of the model, and so does the demo. See :meth:`lost`.
         """
         for part in self._parts:
             if part is not self._endpoint:
@@ -91,7 +91,7 @@ class Site:
         part = self._endpoint
         if part is None or part.running:
             return []
-        return [f"{part.name} ended by itself with status {part.returncode}: from then on the plugin answered by its fallback"]
+        return [f"{part.name} ended by itself with status {part.returncode}: from then on the plugin asked its own copy of the model"]
 
     def job(self, name: str, *arguments: str) -> Process:
         """``smartcache NAME …`` with the demo's configuration, not started: a job that the caller runs to its end."""
@@ -150,4 +150,4 @@ class Site:
         return part.start()
 
     def _wait_ready(self, part: Process) -> None:
-        part.wait_ready(line_in(part.log, "ready:"), "ready", self.plan.patience_s)
+        part.wait_ready(line_in(part.log, "ready:"), "ready", START_LIMIT_S)
