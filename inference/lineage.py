@@ -68,7 +68,7 @@ def note_move(registry: Registry, was: int, now: Version, looked_s: float | None
     ``looked_s``: when ``was`` was seen to be the champion (Unix seconds); None where it is only what served here last. Raises
     :class:`~.registry.RegistryError`.
     """
-    if PREVIOUS in now.tags and (now.tags[PREVIOUS] == str(was) or looked_s is None or _noted_s(now) > looked_s):
+    if now.tags.get(PREVIOUS) and (now.tags[PREVIOUS] == str(was) or looked_s is None or _noted_s(now) > looked_s):
         return
     if not _leads_to(registry, registry.get(was), now.number):
         registry.tag(now.number, way_back(was))
