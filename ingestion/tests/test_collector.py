@@ -52,6 +52,7 @@ def test_captures_come_out_as_records_and_garbage_as_dead_letters(captured, laun
         assert quoted == b"{garbage"
     log = collector.process.log.read_text()
     assert "127.0.0.1]" not in log
+    assert "0123456789abcdef" not in log, "the key of the pseudonyms"
     assert "Traceback" not in log
     assert log.count("\n") <= 4, f"quiet when healthy, but said:\n{log}"
 

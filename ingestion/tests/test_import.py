@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from terminal_of import shown_on_a_terminal
 
 from smartcache import traces
 from smartcache.ingestion import importer as importing
@@ -528,3 +530,13 @@ def test_wrong_usage_is_named(arguments, said_of_it, tmp_path):
     answer = command(*arguments, cwd=tmp_path)
     assert answer.returncode == 2, answer.stderr
     assert said_of_it in answer.stderr
+
+
+def test_a_person_sees_how_far_it_is(tmp_path):
+    trace = write_csv(tmp_path / "t.csv", ROWS * 3000)
+    argv = [sys.executable, "-m", "smartcache", "import", trace, "--cache", CACHE, "--start", START_S, "--output", tmp_path / "out.jsonl"]
+    status, shown = shown_on_a_terminal([*map(str, argv)])
+    assert status == 0, shown
+    assert re.search(r"\d+%", shown)
+    assert "rows/s" in shown
+    assert f"{trace}: 12000 rows, 12000 records" in shown

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from cinfo_bytes import access, make
+from terminal_of import shown_on_a_terminal
 
 from smartcache.ingestion import known, scan
 from smartcache.ingestion.known import Known
@@ -309,3 +310,15 @@ def test_a_signal_ends_it_with_130_and_saves_what_was_done(tree, tmp_path):
     assert 1 <= lines < 3000
     assert "stopped: " in said
     assert state.exists()
+
+
+def test_a_person_sees_how_far_it_is(tree, tmp_path):
+    for number in range(200):
+        put(tree, f"/store/{number}.root")
+    argv = [sys.executable, "-m", "smartcache", "scan-cinfo", tree, "--cache", CACHE, "--output", tmp_path / "out.jsonl"]
+    argv += ["--config", tmp_path / "c.toml"]
+    (tmp_path / "c.toml").write_text(f'[scan]\nstate_dir = "{tmp_path / "state"}"\n')
+    status, shown = shown_on_a_terminal([*map(str, argv)])
+    assert status == 0, shown
+    assert "files/s" in shown
+    assert "200 records" in shown
