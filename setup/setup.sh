@@ -20,11 +20,18 @@ flock -n 9 || { echo "another set-up is running: waiting for it"; flock 9; }
 # In COMMAND `set -e` does not hold, as always in a condition: a function has to join its commands by &&. What COMMAND leaves running does not
 # keep the lock.
 step() {
-  local name=$1 advice=$2 began=$SECONDS log
+  local name=$1 advice=$2 began=$SECONDS log failed=
   shift 2
   log=$logs/${name// /-}.log
   printf '  %-34s' "$name"
-  if "$@" >"$log" 2>&1 9>&-; then
+  : >"$log"
+  if [ -t 1 ]; then
+    follow "$name" "$log" 9>&- &
+    follower=$!
+  fi
+  "$@" >"$log" 2>&1 9>&- || failed=yes
+  unfollow
+  if [ -z "$failed" ]; then
     printf 'ok %4d s\n' $((SECONDS - began))
   else
     printf 'FAILED\n\n'
@@ -33,6 +40,28 @@ step() {
     exit 1
   fi
 }
+
+# follow NAME LOG: on a terminal, how long the step takes already and what its log says last.
+follow() {
+  local began=$SECONDS width said
+  { width=$(stty size <&3 2>/dev/null | cut -d ' ' -f 2); } 3>&1
+  while sleep 1 && kill -0 $$ 2>/dev/null; do
+    said=$(tail -c 1000 "$2" | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | tr -cd '[:print:]')
+    said=${said:0:$((${width:-0} > 50 ? width - 46 : 34))}
+    printf '\r  %-34s%6d s  %s\e[K' "$1" $((SECONDS - began)) "$said"
+  done
+}
+
+# Take back what `follow` wrote behind the step's name.
+unfollow() {
+  [ -n "$follower" ] || return 0
+  kill "$follower" 2>/dev/null || true
+  wait "$follower" 2>/dev/null || true
+  follower=
+  printf '\r  %-34s\e[K' "${name-}"
+}
+follower=
+trap unfollow EXIT
 
 packages_in() { sed 's/#.*//' "$@" | tr -s ' \n' '\n' | sed '/^$/d'; }
 
@@ -61,14 +90,27 @@ uv_itself() {
 # Compiles the core's Python binding too.
 python_environment() { "$build/uv/bin/uv" sync --locked --all-extras; }
 
-# jars FOLDER: what setup/FOLDER/pom.xml names, fetched again only when that file changes. The folder is there with all its jars or not at all.
+# jars FOLDER: what setup/FOLDER/pom.xml names and needs, each bit as setup/FOLDER/SHA256SUMS says. The folder is there with all its jars or
+# not at all.
 jars() {
-  local pom=setup/$1/pom.xml target=$build/jars/$1
-  cmp --silent "$pom" "$target/pom.xml" && return 0
+  local from=$PWD/setup/$1 target=$build/jars/$1
+  cmp --silent "$from/pom.xml" "$target/pom.xml" && as_pinned "$from/SHA256SUMS" "$target" && return 0
   rm -rf "$target" "$target.new" &&
-    mvn -B --no-transfer-progress -f "$pom" dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$target.new" &&
-    cp "$pom" "$target.new/pom.xml" &&
-    mv "$target.new" "$target"
+    mvn -B --no-transfer-progress --strict-checksums -f "$from/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
+      "-DoutputDirectory=$target.new" &&
+    cp "$from/pom.xml" "$target.new/pom.xml" || return 1
+  as_pinned "$from/SHA256SUMS" "$target.new" || {
+    echo "what was fetched is not what setup/$1/SHA256SUMS pins (see above). If setup/$1/pom.xml was changed on purpose, pin it anew:"
+    echo "  (cd $target.new && sha256sum -- *) >setup/$1/SHA256SUMS"
+    return 1
+  }
+  mv "$target.new" "$target"
+}
+
+# as_pinned SUMS FOLDER: whether FOLDER holds the files that SUMS names, as it says, and no others.
+as_pinned() {
+  [ -d "$2" ] || return 1
+  (cd "$2" && sha256sum --check --strict --quiet "$1" && diff <(sed 's/^[^ ]*  //' "$1" | sort) <(ls -A | sort))
 }
 
 plugin() {

@@ -59,13 +59,16 @@ export CGO_CFLAGS="-O2 -I$tensorflow/include"
 export CGO_LDFLAGS="-O2 -L$lib -Wl,-rpath,$tensorflow"
 export GOFLAGS="-mod=readonly -buildvcs=false"
 export GOTOOLCHAIN=local
+# From a registry or not at all: by default, Go goes to a module's own repository where the registry has none.
+GOPROXY=$("$go" env GOPROXY | sed 's/[,|]direct$//')
+export GOPROXY
 export SMARTCACHE_PYTHON="$python"
 # What the library reads when it is loaded (tf/tf.go says why); the server sees to it itself.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL-2}" TF_ENABLE_ONEDNN_OPTS="${TF_ENABLE_ONEDNN_OPTS-0}"
 
 case $mode in
     env)
-        for name in CGO_ENABLED CGO_CFLAGS CGO_LDFLAGS GOFLAGS GOTOOLCHAIN SMARTCACHE_PYTHON TF_CPP_MIN_LOG_LEVEL TF_ENABLE_ONEDNN_OPTS; do
+        for name in CGO_ENABLED CGO_CFLAGS CGO_LDFLAGS GOFLAGS GOTOOLCHAIN GOPROXY SMARTCACHE_PYTHON TF_CPP_MIN_LOG_LEVEL TF_ENABLE_ONEDNN_OPTS; do
             eval "value=\$$name"
             printf "export %s='%s'\n" "$name" "$(printf %s "$value" | sed "s/'/'\\\\''/g")"
         done

@@ -1,18 +1,19 @@
 """What set-up would do in a checkout if it ran now, and would not where all is as it must be.
 
 Each part looks at what ``setup/setup.sh`` works by, so that nothing is listed twice: ``setup/apt-packages.txt``, the version of uv in the
-script itself, ``uv.lock``, the poms of ``setup/kafka`` and ``setup/spark``, Ninja's own idea of what is older than its sources. Nothing is
-changed, and nothing asked for on the network. What belongs to the rarer targets (lint, fuzz, deb, xrootd6) those install themselves.
+script itself, ``uv.lock``, the poms and sums of ``setup/kafka`` and ``setup/spark``, Ninja's own idea of what is older than its sources.
+Nothing is changed, and nothing asked for on the network. What belongs to the rarer targets (lint, fuzz, deb, xrootd6), those install
+themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,6 @@ from typing import Final
 from .finding import SET_UP, Finding, State
 
 _PATIENCE_S = 60.0
-_MAVEN: Final = "{http://maven.apache.org/POM/4.0.0}"
 #: Folder under setup/ and build/jars/ → what it is, what needs it.
 _JARS: Final = {"kafka": ("Kafka's jars", "demo, tests"), "spark": ("Spark's Kafka connector", "stream")}
 _PLUGIN: Final = "libXrdPfcSmartCache-5.so"
@@ -107,24 +107,22 @@ def _planned(said: str) -> Iterator[Finding]:
 
 
 def jars(root: Path, name: str, what: str, used_by: str) -> Finding:
-    """Whether ``build/jars/NAME`` holds what ``setup/NAME/pom.xml`` names, fetched for that very pom."""
-    pom, folder = root / "setup" / name / "pom.xml", root / "build" / "jars" / name
+    """Whether ``build/jars/NAME`` holds what ``setup/NAME/SHA256SUMS`` pins, bit by bit."""
+    sums, folder = root / "setup" / name / "SHA256SUMS", root / "build" / "jars" / name
     if not folder.is_dir():
         return Finding(what, "missing", str(folder), used_by)
-    if pom.exists():
-        fetched = folder / "pom.xml"
-        if not fetched.exists() or fetched.read_bytes() != pom.read_bytes():
+    if sums.exists():
+        pom = root / "setup" / name / "pom.xml"
+        if not (folder / pom.name).exists() or pom.read_bytes() != (folder / pom.name).read_bytes():
             return Finding(what, "too old", f"{folder} is of another setup/{name}/pom.xml", used_by)
-        for jar in _direct(pom):
-            if not (folder / jar).exists():
-                return Finding(what, "missing", str(folder / jar), used_by, f"remove {folder}, then {SET_UP}")
+        for line in sums.read_text().splitlines():
+            wanted, file = line.split("  ", 1)
+            path = folder / file
+            if not path.exists():
+                return Finding(what, "missing", str(path), used_by)
+            if hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
+                return Finding(what, "other version", f"{path} is not what setup/{name}/SHA256SUMS pins", used_by)
     return Finding(what, "present", str(folder), used_by)
-
-
-def _direct(pom: Path) -> Iterator[str]:
-    """The jars of the dependencies that ``pom`` itself names."""
-    for dependency in ElementTree.parse(pom).iterfind(f"{_MAVEN}dependencies/{_MAVEN}dependency"):  # noqa: S314 - our own file
-        yield "-".join(dependency.findtext(f"{_MAVEN}{part}", "") for part in ("artifactId", "version")) + ".jar"
 
 
 def plugin(root: Path) -> Finding:

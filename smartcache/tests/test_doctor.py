@@ -1,11 +1,16 @@
 """What is on this machine: the doctor, the set-up and the Makefile in front of them, with stand-ins for the programs that they call."""
 
 import fcntl
+import hashlib
 import importlib.metadata
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -206,6 +211,8 @@ class SetUp:
             self.program(name, "")
         self.program("dpkg-query", "printf installed")
         self.mvn("a.jar")
+        for name in ("kafka", "spark"):
+            self.pin(name, "a.jar")
         program(root / "inference" / "server", "build.sh", "")
         version = next(line for line in (root / "setup" / "setup.sh").read_text().splitlines() if "uv_version=" in line)
         program(root / "build" / "uv" / "bin", "uv", f"echo uv {version.split('uv_version=')[1].split()[0]}")
@@ -217,10 +224,16 @@ class SetUp:
         """Maven leaves ``jar`` where it is told to, and ends with ``status``."""
         self.program("mvn", f'all="$*"; out=${{all##*-DoutputDirectory=}}; mkdir -p "$out" && touch "$out/{jar}"; exit {status}')
 
-    def start(self):
+    def pin(self, name, jar):
+        """``name``'s folder is to hold ``jar``, as :meth:`mvn` makes it."""
+        contents = {jar: b"", "pom.xml": (self.root / "setup" / name / "pom.xml").read_bytes()}
+        lines = [f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in contents.items()]
+        (self.root / "setup" / name / "SHA256SUMS").write_text("".join(lines))
+
+    def start(self, out=subprocess.PIPE):
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
         script = self.root / "setup" / "setup.sh"
-        return subprocess.Popen([script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([script], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
 
     def run(self):
         with self.start() as process:
@@ -251,9 +264,33 @@ def test_half_of_the_jars_are_none(set_up):
     assert status == 1
     assert "set-up failed at: Kafka jars" in said
     assert not (set_up.root / "build" / "jars" / "kafka").exists()
-    set_up.mvn("whole.jar")
+    set_up.mvn("a.jar")
     assert set_up.run()[0] == 0
-    assert sorted(path.name for path in (set_up.root / "build" / "jars" / "kafka").iterdir()) == ["pom.xml", "whole.jar"]
+    assert sorted(path.name for path in (set_up.root / "build" / "jars" / "kafka").iterdir()) == ["a.jar", "pom.xml"]
+
+
+def test_a_jar_that_is_gone_is_fetched_again(set_up):
+    jar = set_up.root / "build" / "jars" / "kafka" / "a.jar"
+    for spoil in (jar.unlink, lambda: jar.write_text("damaged"), jar.with_name("another.jar").touch):
+        assert set_up.run()[0] == 0
+        before = len(set_up.called("mvn"))
+        spoil()
+        assert set_up.run()[0] == 0
+        assert len(set_up.called("mvn")) == before + 1
+        assert jar.read_bytes() == b""
+        assert not jar.with_name("another.jar").exists()
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused(set_up):
+    set_up.mvn("b.jar")
+    status, said = set_up.run()
+    assert status == 1
+    assert "a.jar: FAILED" in said
+    assert "is not what setup/kafka/SHA256SUMS pins" in said
+    assert not (set_up.root / "build" / "jars" / "kafka").exists()
+    assert subprocess.run(["bash", "-c", said.split("pin it anew:\n")[1].splitlines()[0]], cwd=set_up.root).returncode == 0
+    set_up.pin("spark", "b.jar")
+    assert set_up.run()[0] == 0
 
 
 def test_a_step_ends_with_its_first_failure(set_up):
@@ -291,6 +328,37 @@ def test_a_second_set_up_says_that_it_waits(set_up):
         assert second.poll() is None
     said = second.communicate(timeout=60)[0]
     assert second.returncode == 0, said
+
+
+def test_on_a_terminal_a_long_step_shows_that_it_goes_on(set_up, tmp_path):
+    go_on = tmp_path / "go on"
+    set_up.program("cmake", f'[ "$1" = --build ] || exit 0; echo "[1/9] Building x"; until [ -e "{go_on}" ]; do sleep 0.05; done; exit 0')
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 70))
+    with set_up.start(theirs) as process:
+        os.close(theirs)
+        said = _until(ours, b"[1/9] Building x")
+        go_on.touch()
+        said += _until(ours, None)
+    os.close(ours)
+    assert process.returncode == 0
+    lines = re.split(r"[\r\n]+", said.decode())
+    assert [line for line in lines if re.fullmatch(r"  XCache plugin +\d+ s  \[1/9\] Building x\x1b\[K", line)]
+    assert [line for line in lines if re.fullmatch(r"  XCache plugin +\x1b\[Kok +\d+ s", line)]
+    assert max(len(line) for line in lines) <= 70
+
+
+def _until(terminal, wanted):
+    """What comes up to ``wanted``; None: to the end."""
+    said = b""
+    while not wanted or wanted not in said:
+        assert select.select([terminal], [], [], 60)[0], f"no {wanted} in {said}"
+        try:
+            said += os.read(terminal, 4096)
+        except OSError:  # nobody has its other side open any more
+            assert wanted is None, said
+            break
+    return said
 
 
 def test_what_a_step_leaves_running_does_not_keep_the_lock(set_up):

@@ -125,14 +125,18 @@ def test_jars(root):
     assert look().state == "missing"
     folder.mkdir(parents=True)
     assert (look().state, look().mend) == ("too old", SET_UP)
-    shutil.copy(root / "setup" / "spark" / "pom.xml", folder)
-    assert look().detail.endswith("spark-sql-kafka-0-10_2.13-4.2.0.jar")
-    assert look().mend == f"remove {folder}, then run `make setup`"
-    for jar in (paths.SPARK_JARS).glob("*.jar"):
-        (folder / jar.name).touch()
+    for file in paths.SPARK_JARS.iterdir():
+        shutil.copy(file, folder)
     assert look().state == "present"
+    (jar,) = folder.glob("kafka-clients-*.jar")
+    jar.write_text("another")
+    assert (look().state, look().mend) == ("other version", SET_UP)
+    assert look().detail == f"{jar} is not what setup/spark/SHA256SUMS pins"
+    jar.unlink()
+    assert (look().state, look().detail) == ("missing", str(jar))
     with (root / "setup" / "spark" / "pom.xml").open("a") as pom:
         pom.write("<!-- changed -->\n")
+    assert (look().state, look().mend) == ("too old", SET_UP)
     assert look().detail.endswith("is of another setup/spark/pom.xml")
 
 
