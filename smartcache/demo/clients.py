@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +24,6 @@ from .workload import MIB, File, Open
 
 #: Opens in flight at once: as many as there are users' jobs on a small node.
 WORKERS = 16
-#: What a job does with what it has read, before it closes the file.
-WORK_S = 0.1
 #: A client gives up on a server after this long.
 TIMEOUT_S = 30
 _PATTERN = random.Random(20).randbytes(MIB)  # noqa: S311 - content of files, not a secret
@@ -42,7 +40,7 @@ class Result:
     ok: bool
     error: str
     open_ms: float
-    #: Open, all reads and close together, without the comparison of the bytes.
+    #: Open, all reads and close together, without the time between them and without the comparison of the bytes.
     total_ms: float
     bytes_read: int
     #: How much later than planned it began: the machine, not the cache, was busy.
@@ -135,14 +133,14 @@ class Clients:
             if self._stopped.is_set():
                 return
             name, address = self._caches[(number + step) % len(self._caches)]
-            result = _open(name, address, one, planned)
+            result = _open(name, address, one, planned, self._stopped.wait)
             with self._lock:
                 self._out.write(json.dumps(asdict(result)) + "\n")
                 self._out.flush()
 
 
-def _open(name: str, address: str, one: Open, planned: float) -> Result:
-    """Open, read, work and close at one cache; compare what came with what the origin holds. The times are without the work."""
+def _open(name: str, address: str, one: Open, planned: float, hold: Callable[[float], object]) -> Result:
+    """Open, read, hold and close at one cache; compare what came with what the origin holds. The times are without the holding."""
     from XRootD import client
 
     file = client.File()
@@ -155,7 +153,7 @@ def _open(name: str, address: str, one: Open, planned: float) -> Result:
     if status.ok:
         error, parts = _read(file, one)
         total_ms = (time.perf_counter() - clock) * 1e3
-        time.sleep(WORK_S)
+        hold(one.held_s)
         clock = time.perf_counter()
         status, _ = file.close(timeout=TIMEOUT_S)
         total_ms += (time.perf_counter() - clock) * 1e3

@@ -39,7 +39,10 @@ FIGURES = {
     "open_ms_p99": Figure("open latency p99", "ms", "the same", -1),
     "total_ms_p50": Figure("open + read + close p50", "ms", "at the clients' clocks", -1),
 }
-ANSWERS = "the plugin's answers, from its decision log through the access table"
+ANSWERS = "the plugin's answers, from its decision log through the access table (scored: a model's score came with it)"
+ANSWER_COLUMNS = ("answer", "reason", "opens", "scored")
+#: Why the endpoint was not heard; where such an answer has a score, the plugin's own copy of the model gave it.
+_NOT_HEARD = ("deadline", "breaker_open", "unreachable", "invalid_reply")
 _SCALE = {"MB": 1e-6, "%": 100.0}
 
 
@@ -65,10 +68,10 @@ def show(measured: dict[str, Any], console: Console) -> None:
             table.add_row(*row[:4])
         console.print(table)
         answers = Table(title=f"{phase}: {ANSWERS}", title_justify="left")
-        for column in ("answer", "reason", "opens"):
-            answers.add_column(column, justify="right" if column == "opens" else "left")
+        for column in ANSWER_COLUMNS:
+            answers.add_column(column, justify="left" if column in ("answer", "reason") else "right")
         for line in figures["answers"]:
-            answers.add_row(line["answer"], line["reason"], str(line["opens"]))
+            answers.add_row(*(str(line[column]) for column in ANSWER_COLUMNS))
         console.print(answers)
     console.print("How it was measured:")
     for figure in FIGURES.values():
@@ -94,9 +97,7 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     """The outcome in sentences: who did better at what, in the phase where the model answered."""
     caches = measured["phases"]["decide"]["caches"]
     said = [_verdict(caches, "origin_bytes", "fetched", "from the origin"), _verdict(caches, "written_bytes", "wrote", "to its disk")]
-    answers = {(line["answer"], line["reason"]): line["opens"] for line in measured["phases"]["decide"]["answers"]}
-    by_model = {answer: answers.get((answer, "model"), 0) for answer in ("admit", "bypass", "evict")}
-    said.append(f"Decide: the model answered admit {by_model['admit']}, bypass {by_model['bypass']}, evict {by_model['evict']} times.")
+    said.append(_answered(measured["phases"]["decide"]["answers"]))
     removed = measured["removed_files"]
     said.append(
         f"Files that left the disk in the whole run, seen by walks over the caches' folders: plain {removed['plain']}, all by pfc's purge; "
@@ -112,6 +113,17 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     else:
         said.append("No model was promoted: the smart cache admitted everything.")
     return said
+
+
+def _answered(answers: list[dict[str, Any]]) -> str:
+    by_model = [line for line in answers if line["reason"] in ("model", *_NOT_HEARD)]
+    times = {answer: sum(line["scored"] for line in by_model if line["answer"] == answer) for answer in ("admit", "bypass", "evict")}
+    copy = sum(line["scored"] for line in by_model if line["reason"] in _NOT_HEARD)
+    return (
+        f"Decide: of {sum(line['opens'] for line in answers)} answers {sum(times.values())} were the model's: admit {times['admit']}, "
+        f"bypass {times['bypass']}, evict {times['evict']}; {copy} of them by the plugin's own copy of it, where the endpoint was not "
+        "heard in time."
+    )
 
 
 def _verdict(caches: dict[str, dict[str, float]], key: str, verb: str, where: str) -> str:
@@ -150,8 +162,7 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
         parts.append(f"<h2>{html.escape(phase.capitalize())}: {_span(figures):.0f} s</h2>")
         parts.append(_table(("", *CACHES, "smart / plain", "measured"), rows(figures["caches"])))
         parts.append(f"<p>{html.escape(phase.capitalize())}: {ANSWERS}:</p>")
-        lines = [(answer["answer"], answer["reason"], str(answer["opens"])) for answer in figures["answers"]]
-        parts.append(_table(("answer", "reason", "opens"), lines))
+        parts.append(_table(ANSWER_COLUMNS, [tuple(str(answer[column]) for column in ANSWER_COLUMNS) for answer in figures["answers"]]))
     for picture in pictures:
         data = base64.b64encode(picture.path.read_bytes()).decode()
         parts.append(f'<h2>{html.escape(picture.title)}</h2><img alt="{html.escape(picture.title)}" src="data:image/png;base64,{data}">')

@@ -61,7 +61,7 @@ class Demo:
         #: Successful opens of the clients so far, by cache.
         self._opened: Counter[str] = Counter()
         self._notes: list[str] = []
-        self._began = time.time()
+        self._began, self._started = time.time(), time.monotonic()
 
     def __call__(self) -> dict[str, Any]:
         """Run it all; returns what was measured, as the report takes it. Every process that was started has ended on return."""
@@ -87,6 +87,7 @@ class Demo:
                 self._drain()
             with step("train and promote", _TRAIN_S) as say:
                 model = self._train(say)
+            self._keep_to_budget(decide)
             with step("decide: clients read", self._plan.decide_s):
                 self._read(decide, meter)
             with step("decide: opens reach the access table", _DRAIN_S):
@@ -103,6 +104,17 @@ class Demo:
         learn = [one for one in opens if one.time_s < cut_s]
         decide = [replace(one, time_s=one.time_s - cut_s) for one in opens if one.time_s >= cut_s]
         return Phase("learn", learn), Phase("decide", decide)
+
+    def _keep_to_budget(self, decide: Phase) -> None:
+        """Leave out what would come too late on a machine where everything else took longer than planned."""
+        until_s = self._plan.decide_until(time.monotonic() - self._started)
+        kept = [one for one in decide.opens if one.time_s < until_s]
+        if len(kept) < len(decide.opens):
+            self._notes.append(
+                f"decide: cut to {until_s:.0f} of {self._plan.decide_s:.0f} s, {len(kept)} of {len(decide.opens)} opens, or this machine "
+                f"would not have been done within {self._plan.budget_s:.0f} s; --decide-s sets a length that is kept whatever it takes"
+            )
+            decide.opens = kept
 
     def _write_files(self, phases: list[Phase]) -> None:
         files = {one.file for phase in phases for one in phase.opens}
@@ -249,14 +261,15 @@ class Demo:
         }
 
     def _answers(self, phase: Phase) -> list[dict[str, Any]]:
-        """How often the plugin gave which answer for which reason in a phase, from the access table."""
-        table = read_access_table(self._run / "access", columns=["open_us", "answer", "reason"])
-        counts = Counter(
-            (row["answer"], row["reason"])
-            for row in table.to_pylist()
-            if row["answer"] and phase.began_s * 1e6 <= row["open_us"] <= phase.ended_s * 1e6
-        )
-        return [{"answer": answer, "reason": reason, "opens": count} for (answer, reason), count in sorted(counts.items())]
+        """How often the plugin gave which answer for which reason in a phase, and how many of those had a score, from the access table."""
+        table = read_access_table(self._run / "access", columns=["open_us", "answer", "reason", "score"])
+        rows = [row for row in table.to_pylist() if row["answer"] and phase.began_s * 1e6 <= row["open_us"] <= phase.ended_s * 1e6]
+        counts = Counter((row["answer"], row["reason"]) for row in rows)
+        scored = Counter((row["answer"], row["reason"]) for row in rows if row["score"] is not None)
+        return [
+            {"answer": answer, "reason": reason, "opens": count, "scored": scored[answer, reason]}
+            for (answer, reason), count in sorted(counts.items())
+        ]
 
 
 def revision() -> str:

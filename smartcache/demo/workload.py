@@ -43,12 +43,13 @@ class File:
 
 @dataclass(frozen=True)
 class Open:
-    """One open by one user: at ``time_s`` from the start, then reads of ``ranges`` (offset, length), then a close."""
+    """One open by one user: at ``time_s`` from the start, then reads of ``ranges`` (offset, length), ``held_s`` after them a close."""
 
     time_s: float
     file: File
     user: str
     ranges: tuple[tuple[int, int], ...]
+    held_s: float = 0.0
 
     @property
     def bytes_read(self) -> int:
@@ -77,6 +78,8 @@ class Shape:
     #: Mean number of further runs of an analysis campaign.
     reruns: float = 3.0
     users: int = 6
+    #: Mean time that a job keeps a file open after its last read, for it works on what it has read.
+    held_s: float = 0.1
 
 
 #: Share of all opens by kind; the rest of the opens are of private files.
@@ -94,6 +97,8 @@ class _Population:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._random = random.Random(shape.seed)  # noqa: S311 - a workload, not a secret
+        # Of its own: how long files are held changes nothing of which are opened when.
+        self._holding = random.Random(shape.seed)  # noqa: S311
         self._serial = 0
         self._datasets = 0
         self._users = [f"u{number:02d}" for number in range(shape.users)]
@@ -112,7 +117,8 @@ class _Population:
         start_s = self._shape.reruns * self._shape.rerun_gap_s
         for one in merged(streams, start_s + self._shape.duration_s):
             if one.time_s >= start_s:
-                yield replace(one, time_s=one.time_s - start_s)
+                held_s = min(self._holding.expovariate(1 / self._shape.held_s), 10 * self._shape.held_s)
+                yield replace(one, time_s=one.time_s - start_s, held_s=held_s)
 
     def _analysis(self, now: float) -> Iterator[Open]:
         primary = self._random.choice(draw.PRIMARY)

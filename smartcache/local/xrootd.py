@@ -227,7 +227,8 @@ def _start(
     if report_port is not None:
         common += [f"xrd.report {LOOPBACK}:{report_port} every 1s all sync", *TIMERS]
     config.write_text("\n".join([*common, *lines, ""]))
-    argv = [*wrapper, program, "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log")]
+    # What it writes about itself lies beside the pid file, else in /tmp.
+    argv = [*wrapper, program, "-n", name, "-c", str(config), "-l", str(folder / "xrootd.log"), "-s", str(folder / "admin" / "xrootd.pid")]
     user = None
     if os.geteuid() == 0:
         # Not by xrootd's own -R: see Process.

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from smartcache import config
 from smartcache.cli import app
 from smartcache.demo import clients, folder, measure, model_table, plan, plugin_metrics, report
+from smartcache.demo.run import Demo, Phase
 from smartcache.demo.workload import MIB, File, Open, Shape, generate
 from smartcache.training import evaluate
 from smartcache.training.dataset import Split
@@ -128,6 +129,24 @@ def test_the_demos_configuration_is_valid(make, tmp_path):
     assert all(path.startswith(f"{tmp_path}/tmp") for path in scratch)
 
 
+def test_a_run_on_a_slow_machine_is_cut_but_not_to_nothing():
+    full = plan.full(1)
+    assert full.decide_until(full.budget_s - plan.END_S - full.decide_s) == full.decide_s
+    assert full.decide_until(full.budget_s - plan.END_S - 100) == 100
+    assert full.decide_until(10 * full.budget_s) == full.decide_s / 2
+    assert plan.full(1, decide_s=50).decide_until(1e6) == 50
+
+
+def test_what_is_cut_is_said(tmp_path):
+    chosen = replace(plan.quick(1), budget_s=0.0)
+    demo = Demo(chosen, plan.Ports.from_base(21000), tmp_path, Console())
+    planned = generate(chosen.shape)
+    decide = Phase("decide", list(planned))
+    demo._keep_to_budget(decide)
+    assert decide.opens == [one for one in planned if one.time_s < chosen.decide_s / 2]
+    assert f"{len(decide.opens)} of {len(planned)} opens" in demo._notes[0]
+
+
 def test_percentiles():
     assert measure.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
     assert measure.percentile([float(value) for value in range(1, 101)], 99) == 99.0
@@ -166,7 +185,11 @@ def figures(origin, written):
 
 @pytest.fixture
 def measured():
-    answers = [{"answer": "admit", "reason": "model", "opens": 7}, {"answer": "bypass", "reason": "explore", "opens": 2}]
+    answers = [
+        {"answer": "admit", "reason": "deadline", "opens": 3, "scored": 2},
+        {"answer": "admit", "reason": "model", "opens": 7, "scored": 7},
+        {"answer": "bypass", "reason": "explore", "opens": 2, "scored": 2},
+    ]
     phase = {"began": 100.0, "ended": 160.0, "answers": answers, "open_ms": {"plain": [1.0, 2.0], "smart": [1.5]}}
     caches = {"plain": figures(4e8, 4e8), "smart": figures(5e8, 2e8)}
     sample = {"time_s": 110.0, "origin_bytes": 1, "stored_bytes": 2, "stored_files": 1, "removed_files": 0}
@@ -243,7 +266,7 @@ def test_table_on_the_terminal(measured):
     assert "1.25" in text
     assert "-10.0 points" in text
     assert "reuse_v1" in text
-    assert "admit 7, bypass 0, evict 0" in text
+    assert "of 12 answers 9 were the model's: admit 9, bypass 0, evict 0; 2 of them by the plugin's own copy" in text
     for figure in report.FIGURES.values():
         assert figure.how in text
 
