@@ -43,7 +43,7 @@ def bench(
     ] = None,
     events: Annotated[
         list[int] | None,
-        typer.Option(min=10, help="Opens that Spark works on; may be given more than once.", show_default="1000000, 5000000"),
+        typer.Option(min=10, help="Opens that Spark works on; may be given more than once.", show_default="1000000, 5000000, 20000000"),
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Also write the figures into docs/benchmarks.md.")] = False,
 ) -> None:
@@ -54,8 +54,8 @@ def bench(
     of the serving endpoint under wrk, against a Go handler that does nothing and, where SMARTCACHE_TFAAS_URL and SMARTCACHE_TFAAS_MODELS
     name one, against a stock TFaaS. `collector`: g-stream records a second on one core without loss, at rates that rise until packets
     are lost, without and with a broker. `spark`: rows a second of the stream and of the batch commands, and how their time and memory
-    grow, on local[1] and local[2] with the heap that Spark has by default; it takes long, and some ten gigabytes of disk for five million
-    opens. Results go to run/bench/NAME.json, with the command and the machine. Anything else that runs on the machine shows in the
+    grow, on local[1] and local[2] with the heap that Spark has by default; it takes long, and some forty gigabytes of disk for twenty
+    million opens. Results go to run/bench/NAME.json, with the command and the machine. Anything else that runs on the machine shows in the
     figures: leave it alone meanwhile.
     """
     from rich.console import Console

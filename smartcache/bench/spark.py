@@ -27,7 +27,7 @@ from ..local.process import Process, ProcessError
 from . import results, spark_load
 
 NAME = "spark"
-EVENTS = (1_000_000, 5_000_000)
+EVENTS = (1_000_000, 5_000_000, 20_000_000)
 MASTERS = ("local[1]", "local[2]")
 BATCH = ("build-dataset", "stats", "side-table", "compact")
 _POLL_S = 0.1
