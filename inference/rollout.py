@@ -14,6 +14,10 @@ The rule, where not all of them are there:
 
 Nothing here needs undoing: an endpoint holds several versions at once, callers name the one they mean, and what a killed process left half
 done is found by asking, and finished.
+
+Each endpoint has a thread of its own, in which the calls to it follow one another. So one that hangs holds up nobody else: who does not
+want to wait for it any longer (:attr:`Fleet.waiting` raises, or the time for a roll-back is over) leaves it to its thread and goes on with
+the others; it counts as away meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,7 +41,10 @@ from .serving import GOLDEN_TOLERANCE, Endpoint, EndpointAway, EndpointFull, Ser
 from .uploads import Uploads
 
 GATE: Final = "endpoint"
-_THREADS: Final = 16
+#: A roll-back waits for answers so long at most, then it goes on without the endpoints that have given none.
+ROLL_BACK_S: Final = 3.0
+#: How often :attr:`Fleet.waiting` is called while endpoints are waited for.
+_LOOK_S: Final = 0.2
 
 
 def gate(value: str, passed: bool, tolerance: float = GOLDEN_TOLERANCE) -> Gate:
@@ -68,6 +76,8 @@ class Member:
     answers: bool = False
     _pruned: bool = False
     _missed_s: float | None = None
+    #: The one thread in which it is talked to.
+    calls: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "endpoint"))
     #: Which version it has not taken, since when, and whether it answered when that was last tried.
     _untaken: tuple[str, float, bool] = ("", 0.0, False)
 
@@ -191,12 +201,14 @@ class Member:
 
 
 class Fleet:
-    """All endpoints. One thread; the calls go to all endpoints at once."""
+    """All endpoints. To be used by one thread; the calls go to all endpoints at once."""
 
     def __init__(self, endpoints: Iterable[Endpoint], wait_s: float) -> None:
         uploads = Uploads()
         self.members = [Member(endpoint, uploads) for endpoint in endpoints]
         self.wait_s = wait_s
+        #: Called now and then while endpoints are waited for; what it raises ends the waiting.
+        self.waiting: Callable[[], None] = lambda: None
 
     def remember(self, uploads: Uploads) -> None:
         """Keep there what is uploaded."""
@@ -213,10 +225,10 @@ class Fleet:
         return self._timed(bundle)
 
     def bring_back(self, bundle: Bundle) -> None:
-        """Install ``bundle``, which has served before, wherever that can be done now. Raises :class:`ServingError` where nobody has it and
-        one answers it wrong: it would go on doing so.
+        """Install ``bundle``, which has served before, wherever that can be done in :data:`ROLL_BACK_S`. Raises :class:`ServingError` where
+        nobody has it and one answers it wrong: it would go on doing so.
         """
-        errors = self._install(bundle, None)
+        errors = self._install(bundle, None, ROLL_BACK_S)
         wrong = [error for error in errors.values() if not error.status and not isinstance(error, EndpointAway)]
         if wrong and len(errors) == len(self.members):
             raise wrong[0]
@@ -242,7 +254,7 @@ class Fleet:
     def _timed(self, bundle: Bundle) -> list[Latency]:
         return [member.timed[bundle.info.name] for member in self.members if bundle.info.name in member.timed]
 
-    def _install(self, bundle: Bundle, timing: Settings | None) -> dict[int, ServingError]:
+    def _install(self, bundle: Bundle, timing: Settings | None, most_s: float | None = None) -> dict[int, ServingError]:
         name = bundle.info.name
 
         def install(member: Member) -> None:
@@ -250,7 +262,7 @@ class Fleet:
             if timing is not None:
                 member.time(bundle, timing)
 
-        errors = self._each(install, EndpointAway)
+        errors = self._each(install, EndpointAway, most_s=most_s)
         for number, member in enumerate(self.members):
             member.note_taken(name, number not in errors)
         return errors
@@ -281,21 +293,20 @@ class Fleet:
 
         def discard(member: Member) -> None:
             for name in sorted(member.uploads.at(member.endpoint.url) - kept):
-                if member.away_since_us is None:
-                    member.withdraw(name)
+                member.withdraw(name)
 
-        return [str(error) for error in self._each(discard, noted=None).values()]
+        return [str(error) for error in self._each(discard, noted=None, who=lambda member: member.away_since_us is None).values()]
 
     def keep(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
         """Have each endpoint serve ``bundle``, which is live; returns what is wrong, by URL. ``but``: URLs that are left alone."""
 
         def serve(member: Member) -> None:
-            if member.endpoint.url not in but:
-                member.install(bundle)
-                member.switch(bundle.info.name)
-                member.here()
+            member.install(bundle)
+            member.switch(bundle.info.name)
+            member.here()
 
-        return {self.members[number].endpoint.url: error for number, error in self._each(serve).items()}
+        errors = self._each(serve, who=lambda member: member.endpoint.url not in but)
+        return {self.members[number].endpoint.url: error for number, error in errors.items()}
 
     def hold(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
         """Have each endpoint that is not known to be away hold ``bundle`` beside what it serves, verified.
@@ -304,11 +315,12 @@ class Fleet:
         noted. ``but``: URLs that are left alone.
         """
 
-        def install(member: Member) -> None:
-            if member.away_since_us is None and member.endpoint.url not in but:
-                member.install(bundle)
-
-        return {self.members[number].endpoint.url: error for number, error in self._each(install, noted=None).items()}
+        errors = self._each(
+            lambda member: member.install(bundle),
+            noted=None,
+            who=lambda member: member.away_since_us is None and member.endpoint.url not in but,
+        )
+        return {self.members[number].endpoint.url: error for number, error in errors.items()}
 
     def prune(self, model: str, kept: set[str], tried: str | None = None) -> list[str]:
         """Delete old versions of ``model`` at each endpoint that serves another one since, or is back; returns what is in the way.
@@ -320,8 +332,18 @@ class Fleet:
         stay = kept | ({tried} if tried else set())
         return [str(error) for error in self._each(lambda member: member.prune(number, stay, newest), EndpointAway).values()]
 
-    def _each(self, what: Callable[[Member], None], noted: type[ServingError] | None = ServingError) -> dict[int, ServingError]:
-        """Do it at each endpoint, at once; returns the errors by the member's number. Those of type ``noted`` are its state from then."""
+    def _each(
+        self,
+        what: Callable[[Member], None],
+        noted: type[ServingError] | None = ServingError,
+        who: Callable[[Member], bool] = lambda _: True,
+        most_s: float | None = None,
+    ) -> dict[int, ServingError]:
+        """Do it at each endpoint ``who`` is for, at once; returns the errors by the member's number. Those of type ``noted`` are its state
+        from then.
+
+        ``most_s``: who has not done it by then is left to its thread, as one that is away. Raises what :attr:`waiting` does.
+        """
 
         def one(member: Member) -> ServingError | None:
             try:
@@ -332,8 +354,33 @@ class Fleet:
                 return error
             return None
 
-        if not self.members:
-            return {}
-        with ThreadPoolExecutor(min(len(self.members), _THREADS), "endpoint") as pool:
-            answers = list(pool.map(one, self.members))
-        return {number: error for number, error in enumerate(answers) if error is not None}
+        until_s = None if most_s is None else time.monotonic() + most_s
+        asked = {number: member.calls.submit(one, member) for number, member in enumerate(self.members) if who(member)}
+        try:
+            _wait(asked.values(), until_s, self.waiting)
+        finally:
+            # What has not begun, for an earlier call still hangs, would come at a time when nobody wants it.
+            for future in asked.values():
+                future.cancel()
+        errors: dict[int, ServingError] = {}
+        for number, future in asked.items():
+            member = self.members[number]
+            if future.done() and not future.cancelled():
+                error = future.result()
+            else:
+                error = EndpointAway(f"endpoint {member.endpoint.url} has not answered in {most_s:g} s, and is not waited for")
+                if noted is not None and isinstance(error, noted):
+                    member.fails(error)
+            if error is not None:
+                errors[number] = error
+        return errors
+
+
+def _wait(asked: Iterable[Future[ServingError | None]], until_s: float | None, waiting: Callable[[], None]) -> None:
+    """Until all are done, or it is ``until_s`` (monotonic)."""
+    asked = list(asked)
+    while True:
+        left_s = _LOOK_S if until_s is None else min(_LOOK_S, until_s - time.monotonic())
+        if not wait_for(asked, max(left_s, 0.0)).not_done or left_s <= 0:
+            return
+        waiting()

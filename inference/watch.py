@@ -4,7 +4,8 @@ Each round compares the alias with what is live. Where they differ: download, ga
 on disk, link moved. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
 as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets all the gates here, the
 replay too where no tag says that it has passed it. Rolling back to one that has served asks none, whether it is still on this disk or not,
-and waits for no endpoint. Where the alias is moved while a version is being replayed, that is the next one's turn at once.
+and waits for no endpoint. Where the alias is moved while a version is being replayed, or while an endpoint is waited for, that is the next
+one's turn at once.
 
 What an endpoint refuses, or what cannot be fetched, is tried again after pauses that grow to ``[watch] retry_most_s``; what was downloaded
 and has passed the gates of its bundle is kept meanwhile, one bundle at most, and its content compared before it is used again.
@@ -28,7 +29,7 @@ from smartcache.config import Config
 
 from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
-from .bundle import Bundle, BundleError
+from .bundle import BundleError
 from .challenger import Challengers, NotTried
 from .fetched import Fetched, Key, Overtaken, Refused, key_failed, key_of, require_same
 from .gates import Gate, GateError
@@ -73,8 +74,10 @@ class Watch:
     _seen_s: float = 0.0
     _stop: threading.Event = field(default_factory=threading.Event)
     _wake: threading.Event = field(default_factory=threading.Event)
-    #: When to look at the alias again while a version is judged (monotonic).
+    #: When to look at the alias again while a version is judged, or an endpoint is waited for (monotonic).
     _look_s: float = 0.0
+    #: The alias was moved in the course of this round.
+    _overtaken: bool = False
     _state: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,7 @@ class Watch:
         #: Where an endpoint that answers does not serve what is live.
         self._pauses_kept = Pauses(*pauses)
         self.fleet.remember(Uploads(self.bundles_))
+        self.fleet.waiting = self._waiting
 
     def run(self, stop: threading.Event, poll_s: float, wake: threading.Event | None = None) -> None:
         """Rounds until ``stop`` is set: each ``poll_s``, and at once when ``wake`` is (who sets ``stop`` sets it too)."""
@@ -97,48 +101,70 @@ class Watch:
                     if wake is not stop:
                         wake.clear()
                     self.round()
-                    if not stop.is_set():
+                    if not stop.is_set() and not self._overtaken:
                         wake.wait(poll_s)
             finally:
                 self._drop_fetched()
 
     def round(self) -> bool:
-        """Compare and follow once; False where something was in the way. Says each new trouble once, and the end of all."""
+        """Compare and follow once; False where something was in the way. Says each new trouble once, and the end of all.
+
+        Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once.
+        """
         line, troubles = "", []
+        self._overtaken = False
+        self._look_s = time.monotonic() + self.config.watch.poll_s
         try:
             self._champion = self.registry.champion()
         except (RegistryError, OSError) as error:
             troubles.append(str(error))
+            here = False
         else:
+            here = True
             try:
                 line = self._follow_alias()
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
                 troubles.append(str(error))
-            line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
+        try:
+            self._keep(troubles)
+            if here:
+                line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
+            self._tidy(troubles)
+        except Overtaken:
+            self._overtaken = True
+            _add(troubles, self._said)  # whether that is over, is not known
+        except Refused as error:
+            troubles.append(str(error))
         live = self.bundles_.current()
-        bundle = self.bundles_.installed(live) if live else None
-        if bundle is not None:
-            _add(troubles, self._keep(bundle))
-            _add(troubles, self.challengers.keep())
-            _add(troubles, self.fleet.prune(self.registry.model, self.bundles_.names(), self.challengers.at_endpoints))
-        _add(troubles, self.fleet.discard(self._wanted_there()))
         self._tell(line, troubles, live)
         if not self._ready and (not troubles or any(member.serves for member in self.fleet.members)):
             self._ready = True
             self.say(f"ready: {live or 'no champion yet'} is live")
         self._note(live, troubles)
         self._report()
-        return not troubles
+        return not troubles and not self._overtaken
 
-    def _keep(self, bundle: Bundle) -> list[str]:
-        """Have the endpoints serve what is live; what is in the way. One that refuses it is not sent it again each round."""
+    def _keep(self, troubles: list[str]) -> None:
+        """Have the endpoints serve what is live. One that refuses it is not sent it again each round."""
+        live = self.bundles_.current()
+        bundle = self.bundles_.installed(live) if live else None
+        if bundle is None:
+            return
         name = bundle.info.name
         standing = self._pauses_kept.standing(name)
         failed = self.fleet.keep(bundle, but=standing)
         self._pauses_kept.tried(
             name, {url: str(error) for url, error in failed.items() if not isinstance(error, EndpointAway)}, but=standing
         )
-        return [*standing.values(), *map(str, failed.values())]
+        _add(troubles, [*standing.values(), *map(str, failed.values())])
+
+    def _tidy(self, troubles: list[str]) -> None:
+        """Have the endpoints hold what is tried beside it, and nothing that is not needed."""
+        live = self.bundles_.current()
+        if live is not None and self.bundles_.installed(live) is not None:
+            _add(troubles, self.challengers.keep())
+            _add(troubles, self.fleet.prune(self.registry.model, self.bundles_.names(), self.challengers.at_endpoints))
+        _add(troubles, self.fleet.discard(self._wanted_there()))
 
     def _wanted_there(self) -> set[str]:
         """What endpoints may be asked for, now or soon."""
@@ -314,16 +340,32 @@ class Watch:
         """A replay may take long, and nobody waits for one of a version that is the champion no more. Looks each poll_s, and when woken."""
         if self._stop.is_set():
             raise Refused("asked to stop while the latest opens were replayed")
+        champion = self._looked_up(version)
+        if champion is None or key_of(champion) != key_of(version):
+            raise Overtaken(champion)
+
+    def _waiting(self) -> None:
+        """Called while endpoints are waited for: one that hangs holds up no other version, and no stop."""
+        if self._stop.is_set():
+            raise Refused("asked to stop while an endpoint was waited for")
+        was, champion = self._champion, self._looked_up(self._champion)
+        # Not by its tags: those are written meanwhile, too.
+        if (champion and key_of(champion)[:2]) != (was and key_of(was)[:2]):
+            raise Overtaken(champion)
+
+    def _looked_up(self, known: Version | None) -> Version | None:
+        """The champion, if it is time to look again and the registry is there; else ``known``."""
         woken = self._wake is not self._stop and self._wake.is_set()
         if not woken and time.monotonic() < self._look_s:
-            return
+            return known
         if woken:
             self._wake.clear()
-        with contextlib.suppress(RegistryError, OSError):
-            champion = self.registry.champion()
-            if champion is None or key_of(champion) != key_of(version):
-                raise Overtaken(champion)
-        self._look_s = time.monotonic() + self.config.watch.poll_s
+        try:
+            return self.registry.champion()
+        except (RegistryError, OSError):
+            return known
+        finally:
+            self._look_s = time.monotonic() + self.config.watch.poll_s
 
     def _require_passed(self, answers: list[Gate], version: Version) -> None:
         if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):

@@ -1,0 +1,117 @@
+"""An endpoint that takes a call and answers nothing: it holds up no roll-back, no other version and no stop."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from smartcache import config as configs
+from smartcache.inference.install import BundleDir
+from smartcache.inference.rollout import Fleet
+from smartcache.inference.serving import Endpoint
+from smartcache.inference.watch import Watch
+
+HASH = "0123456789abcdef"
+#: Of the calls to endpoints: so long that who waits for one that hangs fails the test.
+LONG_S = 600.0
+#: What happens at once otherwise, on a machine that has much to do.
+SOON_S = 60.0
+
+
+class Hanging:
+    """From :meth:`begin` on a server keeps who calls it (with a path that begins so) waiting until :meth:`end`."""
+
+    def __init__(self, fake):
+        self.reached, self._over, self._path = threading.Event(), threading.Event(), None
+        fake.before = self._hold
+
+    def begin(self, path=""):
+        self._path = path
+
+    def end(self):
+        self._path = None
+        self._over.set()
+
+    def _hold(self, path):
+        if self._path is not None and path.startswith(self._path):
+            self.reached.set()
+            self._over.wait()
+
+
+@pytest.fixture
+def site(fakes, registry, tmp_path, monkeypatch, said):
+    """Two endpoints, the first of which may hang; a watcher that looks at the alias each tenth of a second."""
+    monkeypatch.setattr("smartcache.inference.serving.ANSWER_TIMEOUT_S", LONG_S)
+    config = configs.parse({"gates": {"replay_days": 0, "latency_requests": 0}, "watch": {"retry_most_s": 0, "poll_s": 0.1}}, "test")
+    with ExitStack() as stack:
+        servers = [stack.enter_context(fakes.serve()) for _ in range(2)]
+        endpoints = [stack.enter_context(Endpoint(url, timeout_s=LONG_S)) for _, url in servers]
+        folder = BundleDir(tmp_path / "bundles", "reuse")
+        watch = Watch(registry, folder, Fleet(endpoints, wait_s=LONG_S), config, HASH, said.append)
+        watch.servers = [fake for fake, _ in servers]
+        watch.hanging = Hanging(watch.servers[0])
+        watch.wake = threading.Event()
+        stop = threading.Event()
+        running = threading.Thread(target=watch.run, args=(stop, 0.1, watch.wake))
+        stack.callback(running.join)
+        stack.callback(watch.hanging.end)
+        stack.callback(watch.wake.set)
+        stack.callback(stop.set)
+        running.start()
+        watch.running, watch.stop = running, stop
+        yield watch
+
+
+def until(what):
+    """Waits for the condition ``what``."""
+    over_s, tick = time.monotonic() + SOON_S, threading.Event()
+    while not what():
+        assert time.monotonic() < over_s, "it has not come"
+        tick.wait(0.01)
+
+
+def defaults(watch):
+    return [fake.default for fake in watch.servers]
+
+
+def serve_two(watch, publish):
+    for number in (1, 2):
+        publish()
+        until(lambda number=number: [watch.bundles_.current(), *defaults(watch)] == [f"reuse_v{number}"] * 3)
+
+
+@pytest.mark.parametrize("path", ["", "/json"])
+def test_it_holds_up_no_roll_back(site, publish, registry, path):
+    """Neither where the plugin reads, nor at the other endpoint; and it gets the version when it answers again."""
+    serve_two(site, publish)
+    site.fleet.members[0]._verified.clear()  # so that it is asked for predictions too
+    site.hanging.begin(path)
+    registry.aliases["champion"] = 1
+    until(lambda: site.bundles_.current() == "reuse_v1")
+    until(lambda: defaults(site) == ["reuse_v2", "reuse_v1"])
+    assert site.hanging.reached.is_set()
+    site.hanging.end()
+    until(lambda: defaults(site) == ["reuse_v1", "reuse_v1"])
+
+
+@pytest.mark.parametrize("path", ["/upload", "/models"])
+def test_it_holds_up_no_other_version(site, publish, registry, path):
+    """It hangs while it is to take version 3; the alias is moved back to version 1."""
+    serve_two(site, publish)
+    site.hanging.begin(path)
+    publish()
+    until(site.hanging.reached.is_set)
+    registry.aliases["champion"] = 1
+    until(lambda: [site.bundles_.current(), site.servers[1].default] == ["reuse_v1", "reuse_v1"])
+    assert site.servers[0].default == "reuse_v2"
+
+
+def test_it_holds_up_no_stop(site, publish):
+    serve_two(site, publish)
+    site.hanging.begin()
+    until(site.hanging.reached.is_set)
+    site.stop.set()
+    site.wake.set()
+    site.running.join(SOON_S)
+    assert not site.running.is_alive()
