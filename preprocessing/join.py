@@ -41,6 +41,9 @@ ATTACH_AFTER_DECISION_US = 5 * SECOND_US
 #: A stream that was away reads at least so many times as fast as the records came.
 CATCH_UP = 4
 
+#: No file id of a server has more digits (64 bits).
+_FILE_ID_DIGITS = 20
+
 #: What a row takes from its pfc record as it is.
 PFC_COUNTS = ("b_hit", "b_miss", "b_bypass", "b_todisk", "blk_size", "n_blks_done", "access_cnt", "detach_us")
 
@@ -286,4 +289,5 @@ def _open_order(opened: Record) -> tuple[int, int, int, str]:
     """First opened first: by window, then by the file id at the end of the record id, which the server counts up."""
     record_id = opened["record_id"]
     file_id = record_id.rpartition("/")[2]
-    return opened["open_hi_us"], opened["open_lo_us"], int(file_id) if file_id.isdecimal() else 0, record_id
+    number = int(file_id) if file_id.isdecimal() and len(file_id) <= _FILE_ID_DIGITS else 0
+    return opened["open_hi_us"], opened["open_lo_us"], number, record_id

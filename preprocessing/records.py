@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 #: Times outside of this (years 2000 to 2100) are no times of an open: such a record is malformed.
 EARLIEST_US = 946_684_800_000_000
 LATEST_US = 4_102_444_800_000_000
+#: Nothing happens later than it was received but for clocks that differ; an open of a day to come would stay in the table for ever.
+AHEAD_US = 86_400_000_000
+#: More bytes than any file has (1 PiB): sums of some thousands of them are still numbers of 64 bits.
+MOST = 1 << 50
+#: Octets of the name of a folder, on local disks and HDFS.
+LONGEST_NAME = 255
+#: What Spark writes as % and two digits in the name of a partition's folder; other characters that it so writes are in no cache id.
+_ESCAPED = "[\"#%'*/:=?\\\\\\[\\]^{]"
 
 ANSWERS = ("admit", "bypass", "evict")
 #: A state of a batch job; the other kinds are of an open of a file.
@@ -40,6 +48,12 @@ class Kind:
     def times(self) -> tuple[str, ...]:
         """The fields that are moments."""
         return tuple(name for name, _ in self.fields if name.endswith("_us") and name not in ("latency_us", "boot_us", "history_boot_us"))
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The fields that are bytes, or how often something was done."""
+        numbers = (name for name, kind in self.fields if kind == "long" and not name.endswith("_us"))
+        return tuple(name for name in numbers if name not in ("v", "seq", "history_seq", "side_table", "exit_code"))
 
     def schema(self) -> StructType:
         """As Spark's type."""
@@ -178,6 +192,18 @@ def _reason(record: Column, kind: Kind) -> Column:
         for name in kind.times
         if name != "server_start_us"
     ]
+    # Every check stands for itself: Spark may try the later ones first, and a sum that is too large for 64 bits would end the query.
+    latest = F.least(record["recv_us"], F.lit(LATEST_US)) + AHEAD_US
+    checks += [
+        F.when(record[name] > latest, F.lit(f"{name} is more than a day after recv_us"))
+        for name in kind.times
+        if name not in ("server_start_us", "recv_us")
+    ]
+    for name in kind.counts:
+        least = -1 if name == "size" and kind.name != PFC else 0
+        checks.append(F.when(~record[name].between(least, MOST), F.lit(f"{name} is not from {least} to {MOST}")))
+    if "cache" in kind.required:
+        checks += _of_folder(record["cache"])
     if kind.name == OPEN:
         checks += [
             F.when(record[f"{which}_lo_us"] > record[f"{which}_hi_us"], F.lit(f"{which}_lo_us is after {which}_hi_us"))
@@ -186,3 +212,16 @@ def _reason(record: Column, kind: Kind) -> Column:
     if kind.name == DECISION:
         checks.append(F.when(~record["answer"].isin(*ANSWERS), F.lit(f"answer is none of {', '.join(ANSWERS)}")))
     return F.coalesce(*checks)
+
+
+def _of_folder(cache: Column) -> list[Column]:
+    """What is wrong with an id that is to name a folder of the access table: a batch whose folder cannot be made is tried for ever."""
+    from pyspark.sql import functions as F
+
+    name = F.concat(F.lit("cache="), F.regexp_replace(cache, _ESCAPED, "%00"))
+    return [
+        F.when(~cache.rlike(r"^[!-~]*\z"), F.lit("cache has other characters than visible ones of ASCII")),
+        F.when(
+            F.octet_length(name) > LONGEST_NAME, F.lit(f"cache is too long: its folder's name would have more than {LONGEST_NAME} octets")
+        ),
+    ]

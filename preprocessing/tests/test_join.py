@@ -267,6 +267,12 @@ def test_open_that_was_never_closed():
     assert row["decision_id"]
 
 
+def test_an_id_of_any_text_is_no_number():
+    """A number of so many digits is an error of Python's, which would end the stream for ever."""
+    records = [an_open("9" * 5000, 3, 14), an_open("\u0663", 3, 14), an_open("x", 3, 14)]
+    assert len(Join().take(20, *records).until(300).rows) == 3
+
+
 @pytest.mark.parametrize(("t", "fits"), [(-1.0, True), (-1.01, False), (11.0, True), (11.01, False)])
 def test_edges_of_the_decisions_window(t, fits):
     (found,) = match([an_open(5, 3, 14)[1]], [a_decision(1, t)[1]], [])

@@ -92,6 +92,12 @@ def traffic(seed, opens):
     return halves, expected, len(again)
 
 
+def an_open(**more):
+    """An open that is well-formed but for ``more``."""
+    record = {"record_id": "c:1/1/2/3", "cache": "c:1", "lfn": "/a", "recv_us": us(0), "open_lo_us": us(-9), "open_hi_us": us(0)}
+    return json.dumps({**record, "size": -1, "b_read": 0, "b_readv": 0, **more}).encode()
+
+
 MALFORMED = [
     ("open", b"not json", "not a JSON object"),
     ("open", b"\xff\xfe\x00", "not a JSON object"),
@@ -113,6 +119,14 @@ MALFORMED = [
     ),
     ("job", b'{"record_id":"job/x/1","record_us":1790000000000000,"recv_us":1790000000000000,"site":"T2"}', "job_id is missing"),
     ("job", b'{"record_id":"job/x/1","job_id":"x","record_us":5,"recv_us":1790000000000000,"site":"T2"}', "record_us is not a time"),
+    ("open", an_open(b_read=2**63 - 1, b_readv=1), "b_read is not from 0 to"),
+    ("open", an_open(b_readv=-1), "b_readv is not from 0 to"),
+    ("open", an_open(cache="c" * 250), "cache is too long"),
+    ("open", an_open(cache="c\x00:1"), "cache has other characters"),
+    ("open", an_open(recv_us=2**63 - 1), "recv_us is not a time"),
+    ("open", an_open(open_lo_us=us(86_400), open_hi_us=us(86_401)), "open_hi_us is more than a day after recv_us"),
+    ("job", b'{"record_id":"job/x/2","job_id":"x","record_us":1790000000000000,"recv_us":1790000000000000,"site":"T2","cores":-1}',
+     "cores is not from 0 to"),
 ]  # fmt: skip
 
 
@@ -123,7 +137,11 @@ def jobs(count):
     return [
         (
             "job",
-            parse(json.dumps({**document, "GlobalJobId": f"j{number}", "RecordTime": T0 + 86_400 * number}).encode(), PSEUDONYMS, us(0)),
+            parse(
+                json.dumps({**document, "GlobalJobId": f"j{number}", "RecordTime": T0 + 86_400 * number}).encode(),
+                PSEUDONYMS,
+                us(10 * 86_400),
+            ),
         )
         for number in range(count)
     ]
