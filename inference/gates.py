@@ -111,6 +111,20 @@ def tags(gates: Sequence[Gate], forced: str | None = None) -> dict[str, str]:
     return {TAG_GATE + gate.name: str(gate)[:1000] for gate in gates} | {TAG: summary}
 
 
+def amended(tags: Mapping[str, str], passed: Sequence[Gate]) -> dict[str, str]:
+    """What is to be written over the tags of a version that is gone back to, where they say that a gate has failed that it has ``passed``
+    now: a torn download was noted, say, and the next one was whole. Other gates were not asked; what they have said stays.
+    """
+    told = {TAG_GATE + gate.name: str(gate)[:1000] for gate in passed if tags.get(TAG_GATE + gate.name, "").startswith(FAILED)}
+    if (
+        told
+        and tags.get(TAG) == FAILED
+        and not any(text.startswith(FAILED) for key, text in (tags | told).items() if key.startswith(TAG_GATE))
+    ):
+        told[TAG] = PASSED
+    return told
+
+
 def forced(tags: Mapping[str, str]) -> str | None:
     """The reason for which a version was let pass, by its tags; None where it was not."""
     summary = tags.get(TAG, "")

@@ -252,9 +252,13 @@ class Watch:
                 self._pause.failed(self._fetched.key if self._fetched is not None else self._key_now(champion), str(error))
                 raise
             self._pause.over()
+            self._damaged = None
             self.bundles_.make_current(name)
             if not back:
                 self._passed = (champion, answers)
+            elif amended := gates.amended(champion.tags, answers):
+                with contextlib.suppress(RegistryError):
+                    self.registry.tag(champion.number, amended)
         self.promotions += 1
         self.bundles_.prune(self.keep)
         lacking = ", ".join(self.fleet.lacking(name)) if back else ""

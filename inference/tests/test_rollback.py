@@ -1,11 +1,13 @@
 """Rolling back, which asks no gate and waits for nobody; endpoints that answer and do not serve; what is said of it in MLflow."""
 
+import shutil
+
 import pytest
 
 from smartcache import config as configs
 from smartcache.inference.gates import expected_schema_hash
 from smartcache.inference.install import BundleDir
-from smartcache.inference.pause import Pauses
+from smartcache.inference.pause import Pause, Pauses
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import EndpointAway
 from smartcache.inference.tests import tables
@@ -193,6 +195,43 @@ def test_a_damaged_bundle_is_said_in_mlflow_once_and_fetched_again(watch, publis
     assert watch.round()
     assert registry.known[1].tags["smartcache.gates"] == "passed"
     assert registry.known[1].tags["smartcache.gate.bundle"].startswith("passed")
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_roll_back_after_a_torn_download_is_no_failure_any_more(watch, publish, registry, forced):
+    """What is gone back to is not on this disk, and its first download is torn. That it has passed, or was forced, is told again."""
+    publish(metrics=BAD if forced else METRICS, tags={"smartcache.gates": "forced: let me"} if forced else None)
+    assert watch.round()
+    served(watch, publish, 4)
+    before = dict(registry.known[1].tags)
+    registry.torn = True
+    registry.aliases["champion"] = 1
+    for _ in range(2):
+        assert not watch.round()
+    assert registry.known[1].tags["smartcache.gate.bundle"].startswith("failed")
+    assert registry.known[1].tags["smartcache.gates"] == ("forced: let me" if forced else "failed")
+    registry.torn = False
+    assert watch.round()
+    assert live(watch) == "reuse_v1"
+    assert registry.known[1].tags == before
+
+
+def test_another_damage_after_that_has_its_own_pauses(watch, publish, registry):
+    """What was noted of the first damage is over with it."""
+    now = [1000.0]
+    watch._pause = Pause(5.0, 60.0, clock=lambda: now[0])
+    publish()
+    registry.torn = True
+    assert not watch.round()
+    registry.torn = False
+    now[0] += 5
+    assert watch.round()
+    shutil.rmtree(watch.bundles_.folder / "reuse_v1")
+    registry.folders[1] = registry.folders[1] / "gone"
+    downloads = registry.downloads
+    for _ in range(3):
+        assert not watch.round()
+    assert registry.downloads == downloads + 1
 
 
 def test_what_the_saved_model_answers_is_measured_at_the_endpoint(watch, publish, registry, server, said):

@@ -371,6 +371,20 @@ def test_the_replay_is_asked_where_no_tag_says_that_it_passed(watch, publish, sa
     assert live(watch) == "reuse_v2"
 
 
+def test_that_one_has_passed_its_replay_says_nothing_of_the_next(watch, publish, registry, said):
+    watch.config = site_config(replay_days=14.0)
+    publish(tags={"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900"})
+    assert watch.round()
+    publish()
+    assert not watch.round()
+    assert live(watch) == "reuse_v1"
+    assert "champion version 2 is refused by its gates: replay_opens failed" in said[-1]
+    # One that has passed, and has served, is gone back to without another.
+    registry.aliases["champion"] = 1
+    assert watch.round()
+    assert live(watch) == "reuse_v1"
+
+
 def test_one_that_failed_its_replay_is_asked_again(watch, publish, registry):
     watch.config = site_config(replay_days=14.0)
     publish(tags={"smartcache.gates": "failed", "smartcache.gate.replay_miss_lru": "failed: 900"})
