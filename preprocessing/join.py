@@ -20,6 +20,9 @@ late to the stream: a stream that was away reads its topics batch by batch, and 
 they were sent. An open that was answered bypass has no pfc record: it does not wait for one. What belongs to no open is dropped
 ``watermark_ms`` after it came, and counted. Record ids are remembered as long: a duplicate that comes later than that makes a second row.
 
+What waits is looked at each ``beat_ms``, so a step that comes much later than it was due tells that the stream was away. That time does not
+count for what waits, as the rest of its open may be in what piled up in Kafka, and not in the first batch of that.
+
 All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
 """
 
@@ -41,6 +44,9 @@ ATTACH_AFTER_DECISION_US = 5 * SECOND_US
 #: A stream that was away reads at least so many times as fast as the records came.
 CATCH_UP = 4
 
+#: So many times within ``watermark_ms`` is looked at what waits.
+BEATS = 4
+
 #: No file id of a server has more digits (64 bits).
 _FILE_ID_DIGITS = 20
 
@@ -58,13 +64,26 @@ class Times:
     grace_ms: int
     watermark_ms: int
 
+    @property
+    def beat_ms(self) -> int:
+        """How long nothing may happen to what waits."""
+        return max(self.watermark_ms // BEATS, 1)
+
 
 @dataclass(slots=True)
 class Waiting:
-    """A record that is not in the table yet, and when it came."""
+    """A record that is not in the table yet. Its time of arrival moves by as long as the stream is away."""
 
     arrived_ms: int
     record: Record
+    #: How much later the stream read it than it was received; how long the stream was away meanwhile, where that is more.
+    late_ms: int
+
+    @classmethod
+    def since(cls, arrived_ms: int, record: Record) -> Waiting:
+        """One that comes now."""
+        received_us = record.get("recv_us")
+        return cls(arrived_ms, record, 0 if received_us is None else max(arrived_ms - received_us // 1000, 0))
 
 
 @dataclass(slots=True)
@@ -87,7 +106,7 @@ class State:
         return {
             "v": 1,
             **{
-                name: [[each.arrived_ms, each.record] for each in getattr(self, name)]
+                name: [[each.arrived_ms, each.record, each.late_ms] for each in getattr(self, name)]
                 for name in ("opens", "decisions", "pfcs")
                 if getattr(self, name)
             },
@@ -99,7 +118,8 @@ class State:
         """Back from :meth:`to_json`."""
         state = cls(seen=value["seen"])
         for name in ("opens", "decisions", "pfcs"):
-            setattr(state, name, [Waiting(arrived, record) for arrived, record in value.get(name, [])])
+            # Those of an earlier version are without `late_ms`.
+            setattr(state, name, [Waiting(*each) if len(each) > 2 else Waiting.since(*each) for each in value.get(name, [])])
         return state
 
 
@@ -118,16 +138,22 @@ class Outcome:
         self.dropped[what] = self.dropped.get(what, 0) + 1
 
 
-def advance(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, times: Times, dataset_of: Namer) -> Outcome:
-    """Take new records (kind and record) into ``state``, which is changed, and give what is due at ``now_ms``."""
+def advance(
+    state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, times: Times, dataset_of: Namer, due_ms: int | None = None
+) -> Outcome:
+    """Take new records (kind and record) into ``state``, which is changed, and give what is due at ``now_ms``.
+
+    ``due_ms``: the `wake_ms` of the step before; None where there was none.
+    """
     outcome = Outcome()
+    _stand_still(state, 0 if due_ms is None else now_ms - due_ms, times)
     _take(state, incoming, now_ms, outcome)
     _write_due(state, now_ms, times, dataset_of, outcome)
     state.decisions = _expire(state.decisions, "unmatched_decisions", state, now_ms, times, outcome)
     state.pfcs = _expire(state.pfcs, "unmatched_pfcs", state, now_ms, times, outcome)
     if any(until <= now_ms for until in state.seen.values()):
         state.seen = {record_id: until for record_id, until in state.seen.items() if until > now_ms}
-    outcome.wake_ms = _wake(state, times)
+    outcome.wake_ms = _wake(state, now_ms, times)
     return outcome
 
 
@@ -188,6 +214,14 @@ def access_row(opened: Record, decision: Record | None, pfc: Record | None, data
     return row
 
 
+def _stand_still(state: State, away_ms: int, times: Times) -> None:
+    # Where all batches take so long, a beat of each counts still: nothing is kept for ever.
+    if away_ms > times.beat_ms:
+        for each in (*state.opens, *state.decisions, *state.pfcs):
+            each.arrived_ms += away_ms
+            each.late_ms = max(each.late_ms, away_ms)
+
+
 def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, outcome: Outcome) -> None:
     places = {OPEN: state.opens, DECISION: state.decisions, PFC: state.pfcs}
     known = {each.record["record_id"] for place in places.values() for each in place}
@@ -197,7 +231,7 @@ def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, out
             outcome.drop("duplicates")
             continue
         known.add(record_id)
-        places[kind].append(Waiting(now_ms, record))
+        places[kind].append(Waiting.since(now_ms, record))
 
 
 def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outcome: Outcome) -> None:
@@ -230,9 +264,11 @@ def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times:
     return kept
 
 
-def _wake(state: State, times: Times) -> int | None:
+def _wake(state: State, now_ms: int, times: Times) -> int | None:
     moments = [_due_ms(each, times) for each in state.opens]
     moments += [_forgotten_ms(each, times) for each in (*state.decisions, *state.pfcs)]
+    if moments:
+        moments.append(now_ms + times.beat_ms)
     if state.seen:
         # Once, for all that is remembered: forgetting is in no hurry.
         moments.append(max(state.seen.values()))
@@ -242,17 +278,12 @@ def _wake(state: State, times: Times) -> int | None:
 def _due_ms(opened: Waiting, times: Times) -> int:
     """When its row is written, whatever was found."""
     # No longer than the others are remembered.
-    return int(opened.arrived_ms + max(times.grace_ms, min(times.grace_ms + _late_ms(opened) // CATCH_UP, times.watermark_ms)))
+    return int(opened.arrived_ms + max(times.grace_ms, min(times.grace_ms + opened.late_ms // CATCH_UP, times.watermark_ms)))
 
 
 def _forgotten_ms(other: Waiting, times: Times) -> int:
     """When a decision or pfc record is not joined any more: where the stream was away, its open may be read much later than it."""
-    return int(other.arrived_ms + max(times.watermark_ms, _late_ms(other) // CATCH_UP))
-
-
-def _late_ms(waiting: Waiting) -> int:
-    received_us = waiting.record.get("recv_us")
-    return 0 if received_us is None else max(waiting.arrived_ms - received_us // 1000, 0)
+    return int(other.arrived_ms + max(times.watermark_ms, other.late_ms // CATCH_UP))
 
 
 def _decides(decision: Record, opened: Record) -> bool:

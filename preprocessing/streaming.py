@@ -278,7 +278,7 @@ def _processor(times: Times, core_text: str) -> Any:
             stored = self._store.get()
             state = State.from_json(json.loads(stored[0])) if stored else State()
             timer = None if fired or not stored else stored[1]
-            outcome = advance(state, incoming, now_ms, times, namer(core_text).dataset_of)
+            outcome = advance(state, incoming, now_ms, times, namer(core_text).dataset_of, stored[1] if stored else None)
             if timer is not None and timer != outcome.wake_ms:
                 self._handle.deleteTimer(timer)
             if outcome.wake_ms is not None and outcome.wake_ms != timer:

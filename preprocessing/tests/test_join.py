@@ -74,9 +74,14 @@ class Join:
     def until(self, at):
         return self.run_timers(ms(at))
 
+    def restart(self, at, *records):
+        """The first batch after the stream was away: no timer has fired since, and the records are not all that piled up."""
+        self._step(ms(at), records)
+        return self
+
     def _step(self, now_ms, records):
         state = State.from_json(json.loads(self.stored)) if self.stored else State()
-        outcome: Outcome = advance(state, records, now_ms, self.times, lambda lfn: "/store/mc/C/P/T")
+        outcome: Outcome = advance(state, records, now_ms, self.times, lambda lfn: "/store/mc/C/P/T", self.wake_ms)
         self.stored = None if state.empty else json.dumps(state.to_json())
         self.wake_ms = outcome.wake_ms
         assert outcome.wake_ms is None or outcome.wake_ms > now_ms, "would fire for ever"
@@ -149,6 +154,47 @@ def test_answers_wait_for_opens_that_are_read_much_later_than_they():
     (row,) = join.take(day + 2 * 3600, an_open(5, 3, 14, recv_us=us(20))).until(day + 4 * 3600).rows
     assert row["decision_id"]
     assert join.dropped == {}
+
+
+@pytest.mark.parametrize("away", [0.9, 1.5, 24], ids="{} h".format)
+@pytest.mark.parametrize("held", [0.05, 0.6])
+def test_an_outage_does_not_count_for_what_waits(away, held):
+    """Answered before the stream went away, closed meanwhile, and read when nearly all that piled up is: not in the first batch."""
+    back = (0.1 + away) * 3600
+    opened = an_open(5, 3, held * 3600, recv_us=us(held * 3600 + 9))
+    join = Join().take(3, a_decision(1, 3.25, recv_us=us(4))).until(0.1 * 3600).restart(back)
+    (row,) = join.take(back + away * 3600 / 5, opened, a_pfc(0, 3.3, held * 3600)).rows
+    assert (row["decision_id"], row["pfc_id"]) == (f"{CACHE}/7/1", f"{CACHE}/1/3/0")
+    assert join.run_timers().dropped == {}
+    assert join.stored is None
+
+
+def test_an_open_that_waited_before_an_outage_waits_for_the_rest_after_it():
+    join = Join().take(20, an_open(5, 3, 14, recv_us=us(19))).take(21, a_decision(1, 3.25, recv_us=us(21))).restart(7200)
+    assert join.rows == []
+    (row,) = join.take(7200 + 1500, a_pfc(0, 3.3, 14)).rows
+    assert row["pfc_id"]
+
+
+@pytest.mark.parametrize("batch_s", [1000, 3600, 36_000])
+def test_what_waits_for_nothing_is_forgotten_however_long_each_batch_takes(batch_s):
+    join = Join().take(3, a_decision(1, 3.25, recv_us=us(3)), a_pfc(0, 3.3, 4, recv_us=us(3)))
+    for batch in range(1, 16):
+        assert join.dropped == {} or batch > 3
+        join.restart(3 + batch * batch_s)
+    assert join.dropped == {"unmatched_decisions": 1, "unmatched_pfcs": 1}
+
+
+def test_state_of_an_earlier_version_is_read():
+    opened, decision = (record for _, record in (an_open(5, 3, 14, recv_us=us(20)), a_decision(1, 3.25)))
+    join = Join()
+    join.stored, join.wake_ms = (
+        json.dumps({"v": 1, "opens": [[ms(7220), opened]], "decisions": [[ms(7220), decision]], "seen": {}}),
+        ms(9020),
+    )
+    assert join.until(7220 + 60 + 1799).rows == []
+    (row,) = join.until(7220 + 60 + 1800).rows
+    assert row["decision_id"]
 
 
 def test_late_pfc_record_changes_no_row_and_is_counted_once():
