@@ -17,9 +17,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,6 +28,11 @@
 #include "smartcache/periodic.hh"
 
 namespace smartcache {
+
+struct EndpointAddress;
+class EndpointConnection;
+class EndpointPool;
+struct EndpointRoute;
 
 struct EndpointOptions {
   double refresh_s = 30;  // a connection that was idle for so long is asked again in the background
@@ -50,13 +53,7 @@ class EndpointModel : public Model {
 
  private:
   using Clock = std::chrono::steady_clock;
-  class Connection;
-  struct Route;
-
   Clock::time_point DeadlineFrom(Clock::time_point now) const;
-  // Takes a connection until `deadline`; null where none came free.
-  Connection* Take(Clock::time_point deadline);
-  void GiveBack(Connection* connection);
   // Some rows of features, and where their predictions go.
   struct Rows {
     const float* const* features;
@@ -68,8 +65,8 @@ class EndpointModel : public Model {
   // One request under the deadline, where the breaker and the connections allow one.
   void PredictOnce(const Bundle& bundle, const Rows& rows) noexcept;
   // Sends and checks one request on a connection that the caller holds; for one row as TFaaS knows it.
-  void Ask(Connection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline);
-  void Ask(Connection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
+  void Ask(EndpointConnection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline);
+  void Ask(EndpointConnection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
   // Whether the endpoint answers several rows at once as it does each.
   bool AnswersRows(const Bundle& bundle);
   Warmth AskGoldenRows(const Bundle& bundle, Finding* finding);
@@ -85,17 +82,12 @@ class EndpointModel : public Model {
   const size_t features_;
   const Log log_;
   const Clock::duration refresh_;
-  std::string url_, host_, port_;
-  bool literal_address_;
-
-  std::vector<std::unique_ptr<Connection>> connections_;
-  std::mutex mutex_;  // guards idle_
-  std::condition_variable came_free_;
-  std::vector<Connection*> idle_;
+  std::unique_ptr<const EndpointAddress> address_;
+  std::unique_ptr<EndpointPool> pool_;
 
   Breaker breaker_;
   std::atomic<bool> takes_rows_{false};
-  std::shared_ptr<const Route> route_;          // address and token in use, swapped as a whole
+  std::shared_ptr<const EndpointRoute> route_;  // address and token in use, swapped as a whole
   std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
   std::string token_;                           // the constructor's, then the maintenance thread's own, as are those below
   std::string addresses_;

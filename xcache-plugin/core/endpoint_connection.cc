@@ -1,0 +1,136 @@
+#include "endpoint_connection.hh"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace smartcache {
+namespace {
+
+constexpr long kMaxIdleS = 3600;  // libcurl's own limit would close what is kept warm
+
+Reason ReasonOf(CURLcode code) {
+  switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+      return Reason::kDeadline;
+    case CURLE_PARTIAL_FILE:  // half an answer
+    case CURLE_WRITE_ERROR:   // more than max_reply
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_UNSUPPORTED_PROTOCOL:  // not HTTP
+    case CURLE_HTTP2:
+    case CURLE_BAD_CONTENT_ENCODING:
+      return Reason::kInvalidReply;
+    default:
+      return Reason::kUnreachable;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void EndpointConnection::Set(int option, T value) {
+  curl_easy_setopt(handle_, static_cast<CURLoption>(option), value);
+}
+
+EndpointConnection::EndpointConnection(const ModelConfig& config, const std::string& url, const EndpointAddress& address)
+    : host_and_port_(address.host_and_port()) {
+  handle_ = curl_easy_init();
+  if (!handle_) throw std::runtime_error("libcurl gives no handle; is there memory?");
+  for (const char* header : {"Content-Type: application/json", "Accept: application/json", "Expect:"})
+    headers_ = curl_slist_append(headers_, header);
+  Set(CURLOPT_URL, url.c_str());
+  Set(CURLOPT_NOSIGNAL, 1L);
+  Set(CURLOPT_TCP_NODELAY, 1L);
+  Set(CURLOPT_TCP_KEEPALIVE, 1L);
+  Set(CURLOPT_MAXAGE_CONN, kMaxIdleS);
+  Set(CURLOPT_FOLLOWLOCATION, 0L);
+  Set(CURLOPT_PROXY, "");
+  Set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
+  Set(CURLOPT_PROTOCOLS_STR, "http,https");
+  Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  Set(CURLOPT_HTTP09_ALLOWED, 0L);
+  Set(CURLOPT_HTTPHEADER, headers_);
+  Set(CURLOPT_POST, 1L);
+  Set(CURLOPT_USERAGENT, "smartcache");
+  Set(CURLOPT_WRITEFUNCTION, &EndpointConnection::Receive);
+  Set(CURLOPT_WRITEDATA, this);
+  if (!config.ca_file.empty()) Set(CURLOPT_CAINFO, config.ca_file.c_str());
+}
+
+EndpointConnection::~EndpointConnection() {
+  curl_easy_cleanup(handle_);
+  curl_slist_free_all(headers_);
+  curl_slist_free_all(resolve_);
+}
+
+void EndpointConnection::Use(const std::shared_ptr<const EndpointRoute>& route) {
+  if (route == route_) return;
+  if (!route->resolve.empty()) {
+    curl_slist_free_all(resolve_);
+    resolve_ = curl_slist_append(nullptr, ("-" + host_and_port_).c_str());
+    resolve_ = curl_slist_append(resolve_, route->resolve.c_str());
+    Set(CURLOPT_RESOLVE, resolve_);
+  }
+  Set(CURLOPT_XOAUTH2_BEARER, route->token.empty() ? nullptr : route->token.c_str());
+  Set(CURLOPT_HTTPAUTH, route->token.empty() ? static_cast<long>(CURLAUTH_NONE) : static_cast<long>(CURLAUTH_BEARER));
+  route_ = route;
+}
+
+Reason EndpointConnection::Perform(long timeout_ms, size_t max_reply, long* status) {
+  reply_.clear();
+  max_reply_ = max_reply;
+  Set(CURLOPT_TIMEOUT_MS, timeout_ms);
+  Set(CURLOPT_CONNECTTIMEOUT_MS, timeout_ms);
+  Set(CURLOPT_POSTFIELDS, body_.data());
+  Set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body_.size()));
+  const CURLcode code = curl_easy_perform(handle_);
+  last_used_ = Clock::now();
+  curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, status);
+  return code == CURLE_OK ? Reason::kModel : ReasonOf(code);
+}
+
+size_t EndpointConnection::Receive(const char* data, size_t, size_t size, void* self) noexcept {
+  std::string& reply = static_cast<EndpointConnection*>(self)->reply_;
+  if (reply.size() + size > static_cast<EndpointConnection*>(self)->max_reply_) return 0;
+  try {
+    reply.append(data, size);
+  } catch (...) {
+    return 0;  // an exception must not pass through libcurl
+  }
+  return size;
+}
+
+EndpointPool::EndpointPool(const ModelConfig& config, const std::string& url, const EndpointAddress& address) {
+  for (int i = 0; i < config.connections; ++i) {
+    all_.push_back(std::make_unique<EndpointConnection>(config, url, address));
+    idle_.push_back(all_.back().get());
+  }
+}
+
+EndpointPool::Lease EndpointPool::Take(Clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!came_free_.wait_until(lock, deadline, [this] { return !idle_.empty(); })) return {};
+  EndpointConnection* connection = idle_.back();
+  idle_.pop_back();
+  return {this, connection, true};
+}
+
+EndpointPool::Lease EndpointPool::TakeIdle(const std::function<bool(const EndpointConnection&)>& wanted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::find_if(idle_.begin(), idle_.end(), [&](const EndpointConnection* each) { return wanted(*each); });
+  if (found == idle_.end()) return {};
+  EndpointConnection* connection = *found;
+  idle_.erase(found);
+  return {this, connection, false};
+}
+
+void EndpointPool::GiveBack(EndpointConnection* connection, bool warmest) noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.insert(warmest ? idle_.end() : idle_.begin(), connection);  // has capacity for all: does not allocate
+  }
+  came_free_.notify_one();
+}
+
+}  // namespace smartcache
