@@ -83,7 +83,7 @@ def build_dataset(
     """Make a training set from the access table: features, time to the next open, split by time.
 
     Features come from the C++ core, replayed over the opens of each cache in the order of time, as the plugin computed them. Opens whose
-    file was not seen again before the window's end are marked as censored. The same table, window and configuration give the same rows;
+    file was not seen again before the window's end are marked as censored. The same table, window and configuration give the same bytes;
     manifest.json holds what is needed to make it again.
     """
     settings = load_config(config)

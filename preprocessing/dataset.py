@@ -16,9 +16,8 @@ every row.
 Split: at the time before which the configured share of all rows lies, so by rows and not by length of time, as load is uneven; the same
 moment for all caches. Rows of the same microsecond stay together, in the later part.
 
-The same table, window and configuration give the same rows in the same files and the same manifest (but for its `command`). The files'
-bytes may differ: Parquet's Java writer lists a column's encodings in an order that changes from one JVM to the next.
-`sha256` is of the rows.
+The same table, window and configuration give the same bytes in each file, by any number of cores and partitions: :data:`_PARQUET` says how.
+The manifest names the table, but not where the set was put. `sha256` is of the rows, however a Parquet writer may store them.
 
 Files: ``part-NNNNN.parquet``, one a cache in the order of the cache ids, written beside and moved into place, manifest.json last: a folder
 with a manifest is complete.
@@ -50,6 +49,16 @@ SPLITS = ("train", "validate", "test")
 #: Widths of the steps that find a quantile of time exactly: a day, a minute, a millisecond, a microsecond.
 _STEPS_US = (86_400_000_000, 60_000_000, 1_000, 1)
 
+#: Parquet's Java writer lists the encodings of a column in the order of a hash table, which is another in each JVM: so each column has
+#: one encoding, which takes pages of version 2 and no dictionaries. And it makes row groups the smaller the more tasks share its memory: so
+#: they end after a number of rows, far below what memory would allow.
+_PARQUET = {
+    "compression": "zstd",
+    "parquet.writer.version": "PARQUET_2_0",
+    "parquet.enable.dictionary": "false",
+    "parquet.block.row.count.limit": "20000",
+}
+
 Progress = Callable[[str], None]
 #: For each cache: boot_us, and the boot_us and seq that it went on from.
 Origins = dict[str, list[tuple[int, int, int]]]
@@ -70,8 +79,8 @@ class Request:
 
     @property
     def command(self) -> str:
-        """The command line that asks for it."""
-        parts = ["smartcache build-dataset", f"--output {self.output}"]
+        """The command line that asks for it, wherever it is put."""
+        parts = ["smartcache build-dataset --output DIR"]
         parts += [f"--cache {cache}" for cache in self.caches]
         parts += [f"{name} {us / 1e6:.6f}" for name, us in (("--from", self.from_us), ("--to", self.to_us)) if us is not None]
         return " ".join(parts)
@@ -277,7 +286,7 @@ def _write(
         .sortWithinPartitions("boot_us", "seq", "t_us", "open_id")
     )
     featured = ordered.mapInArrow(_featuring(*past, told), ", ".join(f"{name} {kind}" for name, kind in COLUMNS))
-    featured.write.mode("overwrite").option("compression", "zstd").parquet(folder)
+    featured.write.mode("overwrite").options(**_PARQUET).parquet(folder)
     return [told.value[cache] for cache in caches]
 
 
