@@ -96,18 +96,24 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 	}()
 
 	var stream io.Reader = &steadyReader{http.MaxBytesReader(w, r.Body, limit), control, s.config.requestTimeout}
-	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	kind, parameters, bad := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	isForm := bad == nil && kind == "multipart/form-data"
+	encoding := r.Header.Get("Content-Encoding")
+	inBase64 := isForm && encoding == "base64" // as TFaaS's client says of the part `model`
+	switch encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
 		if stream, err = gzip.NewReader(stream); err != nil {
 			return s.archiveFailure(err)
 		}
 	default:
-		return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Encoding: must be gzip or absent, is %s", shown(encoding))
+		if !inBase64 {
+			return fail(http.StatusUnsupportedMediaType, "bad_request", "Content-Encoding: must be gzip, or base64 of a form, or absent, is %s", shown(encoding))
+		}
 	}
 	var name string
-	if kind, parameters, bad := mime.ParseMediaType(r.Header.Get("Content-Type")); bad == nil && kind == "multipart/form-data" {
-		name, err = unpackForm(stream, parameters["boundary"], folder, limit)
+	if isForm {
+		name, err = unpackForm(stream, parameters["boundary"], folder, limit, inBase64)
 	} else {
 		name, err = unpack(stream, folder, limit)
 	}
@@ -153,7 +159,29 @@ func (s *server) remove(w http.ResponseWriter, r *http.Request) *failure {
 	if err := s.authorize(w, r); err != nil {
 		return err
 	}
-	name := r.PathValue("name")
+	return s.removeNamed(w, r, r.PathValue("name"))
+}
+
+// removeForm answers DELETE /delete as TFaaS's client sends it: with the name as the field `model` of a form, or of the query.
+func (s *server) removeForm(w http.ResponseWriter, r *http.Request) *failure {
+	if err := s.authorize(w, r); err != nil {
+		w.Header().Set("Connection", "close")
+		return err
+	}
+	limit := s.config.maxBodyBytes
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	if err := r.ParseMultipartForm(limit); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return bodyFailure(err, limit)
+	}
+	name := r.FormValue("model")
+	if name == "" {
+		return badRequest("model: must be there, as a field of a form or of the query, is missing: or say DELETE /delete/NAME")
+	}
+	return s.removeNamed(w, r, name)
+}
+
+// removeNamed is for who has been let through.
+func (s *server) removeNamed(w http.ResponseWriter, r *http.Request, name string) *failure {
 	if !modelName.MatchString(name) {
 		return badRequest("model: must be a name of A-Z a-z 0-9 _, is %s", shown(name))
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -83,7 +84,7 @@ func TestUploadForms(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"no name", "", whole, 400, "must come before the files"},
+		{"no name", "", whole, 400, "must have the field name and files"},
 		{"a bad name", "../x", whole, 400, "field name"},
 		{"no files", "reuse_v1", nil, 400, "must have the field name and files"},
 		{"a path out of the folder", "reuse_v1", append([]entry{{name: "../evil"}}, whole...), 400, "inside the model's folder"},
@@ -210,6 +211,7 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 			return ""
 		}), false, 422, "golden.json: row 0, output 0: the model answers"},
 		{"another name inside", edited("bundle.json", func(s string) string { return strings.Replace(s, `"reuse_v1"`, `"reuse_v7"`, 1) }), false, 422, "bundle.json: name"},
+		{"labels that are no text", edited("labels.txt", func(s string) string { return s[:2] + "\xff" + s[2:] }), false, 422, "labels.txt: line 1: must be UTF-8"},
 		{"a feature too few", edited("bundle.json", func(s string) string { return strings.Replace(s, `"f0", `, "", 1) }), false, 422, "golden.json: row 0: must have 11 inputs"},
 	} {
 		header := []string{}
@@ -339,6 +341,29 @@ func TestDeleteWaitsForPredictions(t *testing.T) {
 	}
 }
 
+// TestDeleteOfAModelThatHasBecomeALink leaves the link, and what it leads to, to who has made it.
+func TestDeleteOfAModelThatHasBecomeALink(t *testing.T) {
+	e := start(t, modelDir(t, "reuse_v1"), nil)
+	place, elsewhere := filepath.Join(e.folder, "reuse_v1"), filepath.Join(t.TempDir(), "elsewhere")
+	if err := errors.Join(os.Rename(place, elsewhere), os.Symlink(elsewhere, place)); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, elsewhere)
+	status, body := e.admin("DELETE", "/delete/reuse_v1", nil)
+	mustFail(t, status, body, 409, "links are not followed")
+	if _, err := os.Readlink(place); err != nil || !maps.Equal(before, files(t, elsewhere)) {
+		t.Errorf("the link: %v; what it leads to: %v", err, files(t, elsewhere))
+	}
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := e.admin("DELETE", "/delete/reuse_v1", nil); status != 200 {
+		t.Errorf("delete: %d %s", status, body)
+	}
+}
+
 func TestStartWithFoldersInDisorder(t *testing.T) {
 	folder := modelDir(t, "reuse_v1", "reuse_v2")
 	if err := os.WriteFile(filepath.Join(folder, "reuse_v2", "saved_model.pb"), []byte("x"), 0o644); err != nil {
@@ -355,9 +380,15 @@ func TestStartWithFoldersInDisorder(t *testing.T) {
 	e := start(t, folder, nil)
 	want := expected(t, "reuse_v1")
 	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
-	for _, name := range []string{"reuse_v2", "current"} {
-		status, body := e.predict(name, want.Inputs[0])
-		mustFail(t, status, body, 404, name)
+	status, body := e.predict("reuse_v2", want.Inputs[0])
+	mustFail(t, status, body, 500, "model reuse_v2 is in the endpoint's folder, but can't be served: SavedModel")
+	status, body = e.predict("current", want.Inputs[0])
+	mustFail(t, status, body, 404, "current")
+	// A link is no model, to be deleted neither.
+	status, body = e.admin("DELETE", "/delete/current", nil)
+	mustFail(t, status, body, 404, "current")
+	if _, err := os.Readlink(filepath.Join(folder, "current")); err != nil {
+		t.Error(err)
 	}
 	if _, page := e.call("GET", "/metrics", nil); !strings.Contains(page, "smartcache_endpoint_models_left_out 1\n") {
 		t.Error("the broken model is not counted")
@@ -374,7 +405,7 @@ func TestStartWithFoldersInDisorder(t *testing.T) {
 
 	// The broken folder is neither hidden nor overwritten by an upload; deleted, it makes room.
 	good := archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...).Bytes()
-	status, body := e.admin("POST", "/upload", bytes.NewReader(good))
+	status, body = e.admin("POST", "/upload", bytes.NewReader(good))
 	mustFail(t, status, body, 409, "could not be loaded")
 	if status, body := e.admin("DELETE", "/delete/reuse_v2", nil); status != 200 {
 		t.Errorf("delete: %d %s", status, body)

@@ -80,6 +80,24 @@ func (r *registry) aliasOf(name string) (alias string, found bool) {
 	return "", false
 }
 
+// defaultParams answers /params: GET tells the params.json of the default model, as stock TFaaS does; POST is setParams.
+func (s *server) defaultParams(w http.ResponseWriter, r *http.Request) *failure {
+	switch r.Method {
+	case http.MethodPost:
+		return s.setParams(w, r)
+	case http.MethodGet, http.MethodHead:
+	default:
+		return wrongMethod(w, r, "GET, POST")
+	}
+	m := s.models.acquire(nil)
+	if m == nil {
+		return fail(http.StatusNotFound, "unknown_model", "model: no default model is set: POST /params sets one, GET /models lists the names")
+	}
+	defer m.release()
+	writeJSON(w, http.StatusOK, m.params)
+	return nil
+}
+
 // setParams answers POST /params: the model NAME becomes the default one, or what an alias names.
 func (s *server) setParams(w http.ResponseWriter, r *http.Request) *failure {
 	if err := s.authorize(w, r); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -86,10 +87,13 @@ func unpack(stream io.Reader, into string, limit int64) (name string, err error)
 	return name, nil
 }
 
-// unpackForm reads a form into the folder `into`, as stock TFaaS takes it: the field `name`, before any file, and file parts. A file's place in
-// the model's folder is its filename, with folders (variables/variables.index); part `params` is params.json, part `model` is saved_model.pb.
-// Otherwise as unpack.
-func unpackForm(stream io.Reader, boundary, into string, limit int64) (name string, err error) {
+// formFolder is where a form's files are as long as the model's name is not known; it is no model's name.
+const formFolder = ".form"
+
+// unpackForm reads a form into the folder `into`, as stock TFaaS takes it: the field `name` and file parts, in any order; other fields do not count.
+// A file's place in the model's folder is its filename, with folders (variables/variables.index); part `params` is params.json, part `model` is
+// saved_model.pb, in base64 if so said, and part `labels` is in the folder itself, wherever the client had it. Otherwise as unpack.
+func unpackForm(stream io.Reader, boundary, into string, limit int64, inBase64 bool) (name string, err error) {
 	root, err := os.OpenRoot(into)
 	if err != nil {
 		return "", err
@@ -110,6 +114,7 @@ func unpackForm(stream io.Reader, boundary, into string, limit int64) (name stri
 		// Part.FileName drops the folders.
 		_, parameters, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 		file, isFile := parameters["filename"]
+		var content io.Reader = part
 		switch field := part.FormName(); {
 		case err != nil:
 			return "", err
@@ -124,18 +129,21 @@ func unpackForm(stream io.Reader, boundary, into string, limit int64) (name stri
 			name = string(text)
 			continue
 		case !isFile:
-			return "", fmt.Errorf("field %s: there are the field name and files", shown(field))
-		case name == "":
-			return "", errors.New("field name: must come before the files")
+			continue // TFaaS's client sends all that its description of the model has
 		case field == "params":
 			file = "params.json"
+		case field == "labels":
+			file = path.Base(file)
 		case field == "model":
 			file = "saved_model.pb"
+			if inBase64 {
+				content = base64.NewDecoder(base64.StdEncoding, part)
+			}
 		}
 		if !staysInside(file) {
 			return "", fmt.Errorf("file %s: must lie inside the model's folder", shown(file))
 		}
-		err = unpackFile(root, path.Join(name, file), part)
+		err = unpackFile(root, path.Join(formFolder, file), content)
 		if errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("file %s: must be there once, is there twice", shown(file))
 		} else if err != nil {
@@ -146,10 +154,10 @@ func unpackForm(stream io.Reader, boundary, into string, limit int64) (name stri
 	if _, err := io.Copy(io.Discard, limited); err != nil {
 		return "", err
 	}
-	if _, err := root.Stat(name); name == "" || err != nil {
+	if _, err := root.Stat(formFolder); name == "" || err != nil {
 		return "", errors.New("must have the field name and files")
 	}
-	return name, nil
+	return name, root.Rename(formFolder, name)
 }
 
 // staysInside says whether a path names nothing outside the folder that it starts in, on its way neither.

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // The nodes that TFaaS takes where params.json names none.
@@ -99,6 +100,9 @@ func readBundle(folder, name string) (*bundle, error) {
 		return nil, fmt.Errorf("bundle.json: schema.names and bucket_edges_s must not be empty")
 	}
 	b.features, b.width, b.outputs = about.Schema.Names, len(about.Schema.Names), len(about.BucketEdges)+1
+	if err := cmp.Or(checkWidth("bundle.json: schema.names", b.width), checkWidth("bundle.json: the outputs, bucket_edges_s and one,", b.outputs)); err != nil {
+		return nil, err
+	}
 	if b.labels, err = readLabels(folder, params.Labels); err != nil {
 		return nil, err
 	}
@@ -148,7 +152,12 @@ func readLabels(folder, file string) ([]string, error) {
 	}
 	var labels []string
 	for line := range strings.Lines(string(text)) {
-		labels = append(labels, strings.TrimRight(line, "\r\n"))
+		label := strings.TrimRight(line, "\r\n")
+		// A string of a protobuf is: a client would refuse the whole answer.
+		if !utf8.ValidString(label) {
+			return nil, fmt.Errorf("%s: line %d: must be UTF-8, is %s", file, len(labels)+1, shown(label))
+		}
+		labels = append(labels, label)
 	}
 	return labels, nil
 }

@@ -79,6 +79,10 @@ func TestDeleteOnAFullDisk(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			elsewhere := filepath.Join(modelDir(t, "reuse_v2"), "reuse_v2")
+			if err := os.Symlink(elsewhere, filepath.Join(folder, "linked")); err != nil {
+				t.Fatal(err)
+			}
 			e := start(t, folder, nil)
 			if status, body := e.admin("POST", "/params", strings.NewReader(`{"name":"reuse_v2"}`)); status != 200 {
 				t.Fatalf("/params: %d %s", status, body)
@@ -93,6 +97,14 @@ func TestDeleteOnAFullDisk(t *testing.T) {
 			want := expected(t, "reuse_v1")
 			e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
 
+			// Neither a link is deleted, nor what it leads to.
+			status, body = e.admin("DELETE", "/delete/linked", nil)
+			mustFail(t, status, body, 404, "linked")
+			for _, left := range []string{filepath.Join(folder, "linked"), filepath.Join(elsewhere, "saved_model.pb")} {
+				if _, err := os.Lstat(left); err != nil {
+					t.Error(err)
+				}
+			}
 			if status, body := e.admin("DELETE", "/delete/reuse_v1", nil); status != 200 {
 				t.Fatalf("delete: %d %s", status, body)
 			}

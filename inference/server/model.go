@@ -50,7 +50,7 @@ func openModel(folder, name string, how batching, observe func(rows int)) (_ *mo
 		}
 		return nil, err
 	}
-	m.batcher = &batcher{batching: how, width: m.width, outputs: m.outputs, observe: observe,
+	m.batcher = &batcher{batching: how.within(max(m.width, m.outputs)), width: m.width, outputs: m.outputs, observe: observe,
 		predict: func(values, result []float32) error { return m.tf.Run(values, result, m.outputs) }}
 	return m, nil
 }
@@ -99,6 +99,9 @@ func (m *model) compare(row int, got []float32) error {
 func (m *model) predict(q *request) *failure {
 	values, err := m.arrange(q)
 	if err != nil {
+		return err
+	}
+	if err := m.checkAnswer(q.rows); err != nil {
 		return err
 	}
 	size := q.rows * m.outputs

@@ -135,8 +135,8 @@ func TestPlainFolderIsServed(t *testing.T) {
 	e.mustServePlain("PlainModel", expected(t, "reuse_v2"))
 	e.mustServePlain("NoZeros", expected(t, "picky_v1"))
 	e.mustServePlain("NotFinite", expected(t, "fragile_v1"))
-	for name, what := range map[string]string{"PlainModel": "labels: it has 0 for 3 outputs", "NoZeros": "a row of zeros: it does not take one",
-		"NotFinite": "its answer is not finite", "reuse_v1": ""} {
+	for name, what := range map[string]string{"PlainModel": "labels: it has 0 for 3 outputs", "NoZeros": "a row of zeros: it does not take one, and was warmed up with one of ones",
+		"NotFinite": "warm-up: its answer is not finite", "reuse_v1": ""} {
 		want := 1
 		if what == "" {
 			want = 0

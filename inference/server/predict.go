@@ -59,10 +59,10 @@ func (s *server) answer(f *format, q *request) *failure {
 		if !s.ready.Load() {
 			return notReady()
 		}
-		if len(q.model) == 0 {
+		if _, set := s.models.allAliases()[""]; len(q.model) == 0 && !set {
 			return badRequest("model: must be there, as no default model is set (POST /params), is missing: GET /models lists the names")
 		}
-		return unknownModel(string(q.model))
+		return s.models.absent(string(q.model))
 	}
 	defer m.release()
 	if err := m.predict(q); err != nil {

@@ -35,13 +35,14 @@ type registry struct {
 
 	mu      sync.RWMutex
 	models  map[string]*model
+	leftOut map[string]error // folders that are there, and why they could not be loaded
 	aliases map[string]string
 }
 
 // newRegistry prepares to serve the models of a folder. A writable one is locked: two servers that change one folder would remove each
 // other's work. One that never changes it need not be able to write there.
 func newRegistry(folder string, writable bool, log *slog.Logger) (*registry, error) {
-	r := &registry{folder: folder, log: log, slot: make(chan struct{}, 1), models: map[string]*model{}, aliases: map[string]string{}}
+	r := &registry{folder: folder, log: log, slot: make(chan struct{}, 1), models: map[string]*model{}, leftOut: map[string]error{}, aliases: map[string]string{}}
 	if !writable {
 		return r, nil
 	}
@@ -78,6 +79,9 @@ func (r *registry) load() (failed int, err error) {
 			m, err := r.open(filepath.Join(r.folder, name), name)
 			if err != nil {
 				failed++
+				r.mu.Lock()
+				r.leftOut[name] = err
+				r.mu.Unlock()
 				r.log.Error("model left out", "model", name, "error", err)
 				continue
 			}
@@ -103,6 +107,19 @@ func (r *registry) acquire(name []byte) *model {
 		m.inflight.Add(1)
 	}
 	return m
+}
+
+// absent is the answer to who asks for a model that acquire has not.
+func (r *registry) absent(name string) *failure {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if model, named := r.aliases[name]; named {
+		name = model
+	}
+	if err := r.leftOut[name]; err != nil {
+		return fail(http.StatusInternalServerError, "model_failed", "model %s is in the endpoint's folder, but can't be served: %v: delete it there, and upload it again", name, err)
+	}
+	return unknownModel(name)
 }
 
 // list returns what is served, by name.
@@ -193,8 +210,11 @@ func (r *registry) sayMissing(m *model) {
 // may be full. After an error it is served as before.
 func (r *registry) remove(name string) *failure {
 	path := filepath.Join(r.folder, name)
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !r.serves(name) {
-		return unknownModel(name)
+	switch there, err := os.Lstat(path); {
+	case err == nil && !there.IsDir() && r.serves(name):
+		return fail(http.StatusConflict, "conflict", "model %s is no folder any more, and links are not followed: remove what is there by hand, then delete again", name)
+	case (errors.Is(err, os.ErrNotExist) || err == nil && !there.IsDir()) && !r.serves(name):
+		return unknownModel(name) // as a link is none
 	}
 	if alias, named := r.aliasOf(name); named && r.serves(name) {
 		return fail(http.StatusConflict, "conflict", "model %s is named by the alias %q (\"\" is the default): move it by POST /params first", name, alias)
@@ -210,7 +230,7 @@ func (r *registry) remove(name string) *failure {
 	case noRoom(err):
 		// There is none even for the new name in the folder. What a crash leaves of it then must not be a model.
 		grave = path
-		if err = os.Remove(filepath.Join(path, "saved_model.pb")); errors.Is(err, os.ErrNotExist) {
+		if err = removeInside(r.folder, filepath.Join(name, "saved_model.pb")); errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}
 	}
@@ -221,6 +241,7 @@ func (r *registry) remove(name string) *failure {
 	r.mu.Lock()
 	m := r.models[name]
 	delete(r.models, name)
+	delete(r.leftOut, name)
 	r.mu.Unlock()
 	if m != nil {
 		m.inflight.Wait()
@@ -251,6 +272,16 @@ func (r *registry) close() {
 	if r.lock != nil {
 		r.lock.Close()
 	}
+}
+
+// removeInside removes a file in a folder, and never one outside of it that a link leads to.
+func removeInside(folder, file string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.Remove(file)
 }
 
 // syncTree writes a folder and all in it to the disk.

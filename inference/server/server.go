@@ -92,9 +92,10 @@ func (s *server) routes() http.Handler {
 	}
 	handle("upload", http.MethodPost, "/upload", s.upload)
 	handle("delete", http.MethodDelete, "/delete/{name}", s.remove)
+	handle("delete", http.MethodDelete, "/delete", s.removeForm)
 	handle("models", http.MethodGet, "/models", s.listModels)
 	handle("params", http.MethodGet, "/params/{name}", s.params)
-	handle("params", http.MethodPost, "/params", s.setParams)
+	handle("params", "", "/params", s.defaultParams)
 	handle("status", http.MethodGet, "/status", s.status)
 	handle("healthz", http.MethodGet, "/healthz", s.healthz)
 	handle("readyz", http.MethodGet, "/readyz", s.readyz)
@@ -119,10 +120,14 @@ func (s *server) guard(f func(http.ResponseWriter, *http.Request) *failure, meth
 		}
 	}()
 	if method != "" && r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
-		w.Header().Set("Allow", method)
-		return fail(http.StatusMethodNotAllowed, "bad_request", "method: must be %s, is %s", method, shown(r.Method))
+		return wrongMethod(w, r, method)
 	}
 	return f(w, r)
+}
+
+func wrongMethod(w http.ResponseWriter, r *http.Request, allowed string) *failure {
+	w.Header().Set("Allow", allowed)
+	return fail(http.StatusMethodNotAllowed, "bad_request", "method: must be %s, is %s", allowed, shown(r.Method))
 }
 
 // panicked is the answer where a handler panicked; it is called in the deferred function that found out.

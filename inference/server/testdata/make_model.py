@@ -8,10 +8,18 @@ fragile_v1           finite for its golden rows, NaN where its first feature is 
                      not say how many outputs it has
 picky_v1             an error where the first feature is not positive
 blind_v1             picky, and its graph does not say how many outputs it has
+
+And folders as stock TFaaS has them, of models that are one file, saved_model.pb, for want of variables; they answer the first feature, as
+often as they have outputs:
+
+Many                 40000 outputs
+Wide, Tall           as many features, or outputs, as no machine has memory for
+Failing              an error for each row
 """
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -107,6 +115,25 @@ def write(out: Path, name: str, seed: int, fragile: bool) -> dict[str, list[list
     return answers(rows(seed + 1000, 256, fragile))
 
 
+def write_plain(out: Path, name: str, features: int, outputs: int, failing: bool = False) -> None:
+    """A folder of stock TFaaS."""
+
+    def serve(inputs_input: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.assert_positive(-1 - tf.abs(inputs_input))] if failing else []):
+            return tf.tile(inputs_input[:, :1], tf.constant([1, outputs], tf.int64))
+
+    module = tf.Module()
+    signature = tf.function(serve).get_concrete_function(tf.TensorSpec([None, features], tf.float32, name="inputs_input"))
+    tf.saved_model.save(module, str(out / name), signatures=signature)
+    # Nothing is in them.
+    for folder in ("variables", "assets"):
+        shutil.rmtree(out / name / folder)
+    (out / name / "fingerprint.pb").unlink()
+    params = {"name": name, "model": "saved_model.pb", "labels": "", "input_node": "serving_default_inputs_input"}
+    params["output_node"] = "StatefulPartitionedCall:0" if failing else "PartitionedCall:0"
+    (out / name / "params.json").write_text(json.dumps(params))
+
+
 def main() -> None:
     """All bundles into the folder named on the command line."""
     out = Path(sys.argv[1])
@@ -121,6 +148,9 @@ def main() -> None:
             ("blind_v1", 5, True),
         ]
     }
+    for name, features, outputs in [("Many", 12, 40000), ("Wide", 10**12, 3), ("Tall", 12, 10**12)]:
+        write_plain(out, name, features, outputs)
+    write_plain(out, "Failing", 12, 3, failing=True)
     (out / "expected.json").write_text(json.dumps(expected))
 
 
