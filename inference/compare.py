@@ -3,6 +3,9 @@
 Three roles: a version that *served* all files or those outside the canary, one that decided for the *canary*'s files, and one that was
 asked as a *shadow*. The canary's files are another sample than the champion's; the shadow was asked about the very same opens.
 
+An answer that something else gave past the model (:data:`NOT_THE_MODELS`) is none of its, and is not counted; a shadow's is its own
+whatever was answered.
+
 What an answer was worth shows later: whether the file was opened again at that cache within the horizon. Only opens that were followed by
 one, or watched for the whole horizon, say so. What was read, hit and missed can be told of what was served, not of a shadow.
 """
@@ -17,10 +20,12 @@ from typing import Any, Final
 from smartcache.config import Config
 
 _COLUMNS: Final = (
-    *("cache", "open_us", "lfn", "answer", "score", "model", "challenger_model", "challenger_answer", "challenger_score"),
+    *("cache", "open_us", "lfn", "answer", "reason", "score", "model", "challenger_model", "challenger_answer", "challenger_score"),
     *("on_disk", "b_read", "b_hit", "b_miss", "b_bypass"),
 )
 _ANSWERS: Final = ("admit", "bypass", "evict")
+#: Reasons of answers that no model gave, though it was asked: a rule, the other policies, chance, a budget and the guard decide past it.
+NOT_THE_MODELS: Final = ("rule", "vote", "explore", "budget", "guard", "off")
 
 
 class CompareError(Exception):
@@ -108,6 +113,8 @@ def compare(config: Config, days: float, horizon_s: float, challenger: str = "")
     gap_s = (opens.groupby(["cache", "lfn"], sort=False)["open_us"].shift(-1) - opens["open_us"]) / 1e6
     came = gap_s <= horizon_s
     opens = opens.assign(came=came, known=came | ((end_us - opens["open_us"]) / 1e6 >= horizon_s))
+    # Of what the model did not decide there is no answer of it.
+    opens = opens.assign(score=opens["score"].where(~opens["reason"].isin(NOT_THE_MODELS)))
     opens = opens[opens["score"].notna() | opens["challenger_score"].notna()]
     return Comparison(
         int(opens["open_us"].min()) if len(opens) else 0, end_us, horizon_s, list(_rows(opens, challenger)), list(_agree(opens))

@@ -35,6 +35,7 @@ class Open:
     asked: bool = False
     cache: str = "host:1094"
     answer: str | None = None
+    reason: str | None = None
     score: float | None = None
     model: str | None = None
     on_disk: bool | None = None

@@ -14,7 +14,8 @@ HORIZON_S = 7200.0
 
 def answered(hour, lfn, answer, score, model="reuse_v1", shadow=None, **more):
     said = {} if shadow is None else dict(zip(("challenger_model", "challenger_answer", "challenger_score"), shadow, strict=True))
-    return Open(T0_US + hour * HOUR_US, lfn, asked=True, answer=answer, score=score, model=model, on_disk=False, **said, **more)
+    known = {"reason": "model", "on_disk": False, **said, **more}
+    return Open(T0_US + hour * HOUR_US, lfn, asked=True, answer=answer, score=score, model=model, **known)
 
 
 OPENS = [
@@ -61,6 +62,33 @@ def test_the_same_opens(config):
     found = compare.compare(config, 7.0, HORIZON_S)
     agreed = {(each.answer, each.shadow_answer): each.opens for each in found.agreements}
     assert agreed == {("admit", "admit"): 2, ("admit", "bypass"): 1, ("bypass", "admit"): 1, ("bypass", "bypass"): 1}
+
+
+@pytest.mark.parametrize("reason", ["rule", "vote", "explore", "budget", "guard", "off"])
+def test_what_was_answered_past_the_model_is_not_the_models(config, tmp_path, reason):
+    """It was asked, and something else decided. What the shadow said is its own all the same."""
+    past = [
+        answered(2, "/s/g", "bypass", 0.9, reason=reason, b_read=1000, b_bypass=1000),
+        answered(3, "/s/g", "bypass", 0.9, reason=reason, shadow=("reuse_v2", "admit", 0.5)),
+    ]
+    settings = {"streaming": {"table": str(write(tmp_path / "with", [*OPENS, *past]))}}
+    found = compare.compare(configs.parse(settings, "test"), 7.0, HORIZON_S, "reuse_v2")
+    without = compare.compare(config, 7.0, HORIZON_S, "reuse_v2")
+
+    def served(comparison):
+        return [row for row in comparison.rows if row.role != "shadow"]
+
+    assert served(found) == served(without)
+    assert found.agreements == without.agreements
+    (shadow,) = [row for row in found.rows if row.role == "shadow"]
+    assert shadow.opens == 6
+
+
+@pytest.mark.parametrize("reason", ["cached", "deadline", "breaker_open", "unreachable", "invalid_reply", "error"])
+def test_what_its_copy_answered_is_the_models(tmp_path, reason):
+    settings = {"streaming": {"table": str(write(tmp_path / "table", [answered(0, "/s/a", "admit", 0.9, reason=reason)]))}}
+    (row,) = compare.compare(configs.parse(settings, "test"), 7.0, HORIZON_S).rows
+    assert (row.version, row.opens) == ("reuse_v1", 1)
 
 
 def test_only_the_last_days(tmp_path):
