@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 from collections.abc import Iterator
@@ -263,7 +264,8 @@ def _errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # who read our output has gone
     except OSError as error:
-        print(f"{error}; make room there, or mend the path or its rights", file=sys.stderr)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        print(f"{error}; {'make room there' if full else 'mend the path or its rights'}", file=sys.stderr)
         raise typer.Exit(FAILED) from error
 
 

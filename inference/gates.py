@@ -119,7 +119,7 @@ def amended(tags: Mapping[str, str], passed: Sequence[Gate]) -> dict[str, str]:
     if (
         told
         and tags.get(TAG) == FAILED
-        and not any(text.startswith(FAILED) for key, text in (tags | told).items() if key.startswith(TAG_GATE))
+        and not any(text.startswith(FAILED) for key, text in {**tags, **told}.items() if key.startswith(TAG_GATE))
     ):
         told[TAG] = PASSED
     return told

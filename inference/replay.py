@@ -42,7 +42,7 @@ _LARGEST: Final = 1 << 50
 _MOST: Final = 1 << 60
 _COLUMNS: Final = ("cache", "open_us", "lfn", "size", "b_read", "t_us")
 
-#: Told how many opens have been replayed and how many there are, with what; it may raise to stop.
+#: Told how many opens have been replayed and how many there are (0 as long as that is not known), with what; it may raise to stop.
 Progress = Callable[[int, int, str], None]
 
 
@@ -329,6 +329,7 @@ def check(config: Config, candidate: Bundle, champion: Bundle | str, progress: P
     """
     if not config.gates.replay_days:
         return []
+    progress(0, 0, f"reading the last days of {config.streaming.table}")
     try:
         with latest(config, trained_until_us(candidate)) as window:
             return list(judge(config, replay(config, window, candidate, champion, progress)))

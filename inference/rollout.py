@@ -10,7 +10,7 @@ The rule, where not all of them are there:
 - A version that is gone back to has served: whoever has it serves it again, and nobody holds that up, the only endpoint neither. Who is
   asked for it before it has it knows no such model, and a plugin evaluates its own copy.
 - One that returns is not counted as serving until it has the version that is live, has answered its golden rows, and has it as the model
-  of predictions that name none.
+  of predictions that name none: asked for them without a name, it answers them again.
 
 Nothing here needs undoing: an endpoint holds several versions at once, callers name the one they mean, and what a killed process left half
 done is found by asking, and finished.
@@ -178,11 +178,15 @@ class Member:
             self.endpoint.delete(name)
             self.uploads.drop(self.endpoint.url, name)
 
-    def switch(self, name: str) -> None:
-        """Have predictions that name no model be answered by ``name``, which is installed."""
-        moved = self.endpoint.default() != name
+    def switch(self, bundle: Bundle) -> None:
+        """Have predictions that name no model be answered by ``bundle``, which is installed; its golden rows say whether they are."""
+        name = bundle.info.name
+        default = self.endpoint.default()
+        moved = default != name
         if moved:
             self.endpoint.set_default(name)
+        if default is not None and (moved or self.serves != name):
+            self.endpoint.check_golden(bundle, by_default=True)
         if self.serves != name:
             known, since_us = self.before
             self.serves, self.since_us = name, since_us if known == name and not moved else time.time_ns() // 1000
@@ -302,7 +306,7 @@ class Fleet:
 
         def serve(member: Member) -> None:
             member.install(bundle)
-            member.switch(bundle.info.name)
+            member.switch(bundle)
             member.here()
 
         errors = self._each(serve, who=lambda member: member.endpoint.url not in but)

@@ -104,26 +104,35 @@ class Endpoint:
         """Delete a model; one that is not there is no error."""
         self._ask("DELETE", f"/delete/{name}", accept=lambda status: status in (200, 204, 404))
 
-    def predict(self, name: str, keys: list[str], values: Floats, outputs: int) -> Floats:
-        """The outputs, [B], for one row of features."""
-        body = {"keys": keys, "values": [float(value) for value in values], "model": name}
+    def predict(self, name: str | None, keys: list[str], values: Floats, outputs: int) -> Floats:
+        """The outputs, [B], for one row of features. ``name`` None: the default model's."""
+        body: dict[str, Any] = {"keys": keys, "values": [float(value) for value in values]}
+        if name is not None:
+            body["model"] = name
         response = self._ask("POST", "/json", json=body)
         try:
             answer = np.asarray(response.json(), dtype=np.float32)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ServingError(f"{self.url}/json: not a list of numbers: {response.text[:200]!r}") from error
         if answer.shape != (outputs,) or not np.isfinite(answer).all():
-            raise ServingError(f"{self.url}/json: must answer {outputs} finite numbers for {name}, not {response.text[:200]!r}")
+            raise ServingError(
+                f"{self.url}/json: must answer {outputs} finite numbers for {name or 'the default model'}, not {response.text[:200]!r}"
+            )
         return answer
 
-    def check_golden(self, bundle: Bundle, tolerance: float = GOLDEN_TOLERANCE) -> float:
-        """The largest difference of its answers to the golden rows; raises :class:`ServingError` where it is over ``tolerance``."""
+    def check_golden(self, bundle: Bundle, tolerance: float = GOLDEN_TOLERANCE, *, by_default: bool = False) -> float:
+        """The largest difference of its answers to the golden rows; raises :class:`ServingError` where it is over ``tolerance``.
+
+        ``by_default``: what is asked names no model.
+        """
         info, worst = bundle.info, 0.0
+        name, asked = (None, " by the default model") if by_default else (info.name, "")
         for number, (row, expected) in enumerate(zip(bundle.golden_inputs, bundle.golden_outputs, strict=True)):
-            difference = max_difference(self.predict(info.name, info.feature_schema.names, row, info.outputs), expected)
+            difference = max_difference(self.predict(name, info.feature_schema.names, row, info.outputs), expected)
             if not difference <= tolerance:
                 raise ServingError(
-                    f"{self.url}: golden row {number} of {info.name} must be answered to {tolerance:g}, but differs by {difference:g}"
+                    f"{self.url}: golden row {number} of {info.name} must be answered{asked} to {tolerance:g}, "
+                    f"but differs by {difference:g}"
                 )
             worst = max(worst, difference)
         return worst

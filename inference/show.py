@@ -42,7 +42,7 @@ def promotion(done: Promotion, *, dry_run: bool, model: str) -> None:
 
 def replaying(shown: Shown) -> Progress:
     """How far a replay is, in ``shown``."""
-    return lambda done, total, what: shown.update(done, done, f"replay, {what}: {done:,} of {total:,} opens")
+    return lambda done, total, what: shown.update(done, done, f"replay, {what}" + (f": {done:,} of {total:,} opens" if total else ""))
 
 
 def status(found: Status) -> None:

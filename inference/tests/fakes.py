@@ -124,6 +124,8 @@ class FakeServer:
         self.requests: list[str] = []
         self.token = ""
         self.default = ""
+        #: What answers who names no model, where that is not :attr:`default`, as it should be.
+        self.answering = ""
 
     @property
     def names(self) -> set[str]:
@@ -142,7 +144,7 @@ class FakeServer:
             return 200, json.dumps({"aliases": {"": self.default} if self.default else {}}).encode()
         if request.path == "/json":
             asked = json.loads(body)
-            asked.setdefault("model", self.default)
+            asked.setdefault("model", self.answering or self.default)
             if asked["model"] not in self.names:
                 return 404, b"no such model"
             bundle = bundles.read(self.folder / asked["model"])

@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -229,7 +230,14 @@ def test_what_the_system_refuses_is_one_line(tmp_path, capsys):
     with pytest.raises(typer.Exit) as ended, cli._errors():
         (tmp_path / "none" / "file").write_text("")
     assert ended.value.exit_code == cli.FAILED
-    assert f"No such file or directory: '{tmp_path}/none/file'; make room there" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"[Errno 2] No such file or directory: '{tmp_path}/none/file'; mend the path or its rights\n"
+
+
+def test_a_full_disk_is_one_line(capsys):
+    with pytest.raises(typer.Exit) as ended, cli._errors():
+        Path("/dev/full").write_text("x")
+    assert ended.value.exit_code == cli.FAILED
+    assert capsys.readouterr().err == "[Errno 28] No space left on device; make room there\n"
 
 
 def test_a_dry_run_tries_it_at_no_endpoint(registry, server):
@@ -269,7 +277,8 @@ def test_the_replay_decides(table):
     shown = []
     done = promotion.promote(registry, config, schema, 1, progress=lambda *told: shown.append(told))
     assert done.moved, [str(gate) for gate in done.gates]
-    assert {what for *_, what in shown} == {"host:1094"}  # cache by cache, all models at once
+    assert shown[0] == (0, 0, f"reading the last days of {config.streaming.table}")
+    assert {what for *_, what in shown[1:]} == {"host:1094"}  # cache by cache, all models at once
     done = promotion.promote(registry, config, schema, 2)
     assert not done.moved
     failed = {gate.name for gate in done.gates if not gate.passed}

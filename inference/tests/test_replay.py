@@ -88,6 +88,21 @@ def test_a_model_that_keeps_everything_is_lru(site, tmp_path):
     assert answers[0].value.endswith("; host:1094 2e-06 GB; no days before to warm it)")
 
 
+def test_it_is_told_before_the_table_is_read(tmp_path):
+    """Which may take long: there is none here, and that is not found out."""
+
+    class Enough(Exception):
+        pass
+
+    def progress(done, total, what):
+        assert (done, total, what) == (0, 0, f"reading the last days of {tmp_path}/none")
+        raise Enough
+
+    config = configs.parse({"streaming": {"table": f"{tmp_path}/none"}}, "test")
+    with pytest.raises(Enough):
+        replay.check(config, bundle(tmp_path / "all", config, ALL), "", progress)
+
+
 def test_one_that_keeps_nothing_misses_too_much(site, tmp_path):
     config = site(opens_of())
     answers = values(replay.check(config, bundle(tmp_path / "none", config, NOTHING), ""))

@@ -58,8 +58,27 @@ def test_golden_rows_are_asked_before_the_link_moves(watch, publish, server):
     watch.round()
     assert [path for path, current in seen if current is None] == ["/models", "/upload"] + ["/json"] * 5
     # Who names no model gets what is live, never what is not yet.
-    assert [path for path, current in seen if current] == ["/models", "/status", "/params", "/models"]
+    assert [path for path, current in seen if current] == ["/models", "/status", "/params", *["/json"] * 5, "/models"]
     assert server.default == "reuse_v1"
+
+
+def test_golden_rows_are_asked_again_after_the_switch(watch, publish, server, said):
+    """Of whoever names no model: an endpoint that says so, and goes on answering with the version before, does not count as serving."""
+    publish()
+    assert watch.round()
+    publish()
+    stale = server.answering = "reuse_v1"
+    assert not watch.round()
+    assert live(watch) == "reuse_v2", "callers that name it have it"
+    assert watch.fleet.members[0].serves == ""
+    assert "golden row 0 of reuse_v2 must be answered by the default model to 1e-05, but differs by" in said[-1]
+    assert server.default == "reuse_v2" != stale
+    server.answering = ""
+    assert watch.round()
+    assert watch.fleet.members[0].serves == "reuse_v2"
+    server.requests.clear()
+    assert watch.round()
+    assert "POST /json" not in server.requests
 
 
 def test_a_quiet_round_asks_little(watch, publish, registry, server, said):
