@@ -307,7 +307,9 @@ def capacity_of(config: Config, part: Opens) -> int:
 
 
 def cache_of(config: Config, capacity: int, folder: Path | None = None, info: Info | None = None) -> Any:
-    """A ``CacheReplay``: with ``info`` and the ``weights.json`` in ``folder``, or without a model. Raises :class:`GateError`."""
+    """A ``CacheReplay``: as the plugin decides with ``info`` and the ``weights.json`` in ``folder``, so by the portfolio's votes where that
+    is enabled; or, without a model, plain LRU. Raises :class:`GateError`.
+    """
     try:
         core = importlib.import_module("smartcache._core")
         overlay = importlib.import_module("smartcache.preprocessing.core")
@@ -315,7 +317,8 @@ def cache_of(config: Config, capacity: int, folder: Path | None = None, info: In
         if info is None:
             return core.CacheReplay(text, capacity)
         thresholds = (info.thresholds.admit, info.thresholds.evict)
-        return core.CacheReplay(text, capacity, str(folder), info.bucket_edges_s, info.horizon_buckets, *thresholds)
+        rules = core.ReplayRules(portfolio=config.portfolio.enabled)
+        return core.CacheReplay(text, capacity, str(folder), info.bucket_edges_s, info.horizon_buckets, *thresholds, rules)
     except ImportError as error:
         raise GateError(f"the C++ core is not installed here ({error}); install smartcache's wheel") from error
     except ValueError as error:

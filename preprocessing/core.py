@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: What features depend on; the other sections mean nothing to ``Core`` and ``schema``.
 SECTIONS = ("dataset", "history", "features")
 #: What the replay of a cache depends on besides.
-REPLAY_SECTIONS = (*SECTIONS, "policy", "evictor")
+REPLAY_SECTIONS = (*SECTIONS, "policy", "evictor", "budget", "portfolio")
 
 
 def core_toml(config: Config, sections: Sequence[str] = SECTIONS) -> str:

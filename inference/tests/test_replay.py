@@ -103,6 +103,18 @@ def test_it_is_told_before_the_table_is_read(tmp_path):
         replay.check(config, bundle(tmp_path / "all", config, ALL), "", progress)
 
 
+def test_where_the_portfolio_decides_its_votes_are_judged(site, tmp_path):
+    """It has learnt by the judged part that a model which keeps nothing is worse than LRU."""
+    config = site(opens_of())
+    candidate = bundle(tmp_path / "none", config, NOTHING)
+    alone = replayed(config, candidate)
+    assert alone.candidate.missed_bytes == alone.candidate.bytes
+    voting = config.model_copy(update={"portfolio": config.portfolio.model_copy(update={"enabled": True})})
+    found = replayed(voting, candidate)
+    assert found.lru == alone.lru
+    assert found.candidate.missed_bytes < 1.05 * found.lru.missed_bytes
+
+
 def test_one_that_keeps_nothing_misses_too_much(site, tmp_path):
     config = site(opens_of())
     answers = values(replay.check(config, bundle(tmp_path / "none", config, NOTHING), ""))
