@@ -28,9 +28,11 @@ All functions are pure: the same state, records and clock give the same outcome,
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 OPEN, DECISION, PFC = "open", "decision", "pfc"
@@ -160,15 +162,25 @@ def advance(
 def match(opens: list[Record], decisions: list[Record], pfcs: list[Record]) -> list[tuple[Record | None, Record | None]]:
     """For each of ``opens`` its decision and its pfc record, as far as they are among the given ones."""
     order = sorted(range(len(opens)), key=lambda index: _open_order(opens[index]))
+    # Both rise: when each was at the latest, and when it or any behind it was at the earliest. So of a file that is opened very often only
+    # the opens near a moment are looked at.
+    latest = [opens[index]["open_hi_us"] + SLACK_US for index in order]
+    earliest = [*accumulate((opens[index]["open_lo_us"] - SLACK_US for index in reversed(order)), min)][::-1]
+
+    def near(at_us: int) -> list[int]:
+        return order[bisect_left(latest, at_us) : bisect_right(earliest, at_us)]
+
     found_decision: dict[int, Record] = {}
     for decision in sorted(decisions, key=lambda each: (each["t_us"], each["record_id"])):
-        for index in order:
+        for index in near(decision["t_us"]):
             if index not in found_decision and _decides(decision, opens[index]):
                 found_decision[index] = decision
                 break
     found_pfc: dict[int, Record] = {}
     for pfc in sorted(pfcs, key=lambda each: (each["attach_us"], each["detach_us"], each["record_id"])):
-        candidates = [index for index in order if index not in found_pfc and _lives(pfc, opens[index], found_decision.get(index))]
+        candidates = [
+            index for index in near(pfc["attach_us"]) if index not in found_pfc and _lives(pfc, opens[index], found_decision.get(index))
+        ]
         if candidates:
             found_pfc[min(candidates, key=lambda index: _distance(pfc, found_decision.get(index)))] = pfc
     return [(found_decision.get(index), found_pfc.get(index)) for index in range(len(opens))]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 
 import pytest
 
@@ -351,6 +352,37 @@ def test_restart_repeats_a_batch_to_the_letter():
         outcome = advance(state, [an_open(5, 3, 14), a_pfc(0, 3.3, 14)], ms(20), TIMES, str)
         outcomes.append((outcome, json.dumps(state.to_json())))
     assert outcomes[0] == outcomes[1]
+
+
+def test_a_file_that_is_opened_very_often_costs_as_much_for_each_open():
+    """Opens that were not read for long come in one batch. Twelve times as many cost 144 times as much where each is held against each."""
+
+    def cpu_s(count):
+        records = [
+            record
+            for n in range(count)
+            for record in (an_open(n, n * 20, n * 20 + 5), a_decision(n, n * 20 + 1), a_pfc(n, n * 20 + 1.2, n * 20 + 5))
+        ]
+        join, began = Join(), time.process_time()
+        join.take(count * 20 + 100, *records)
+        spent = time.process_time() - began
+        assert sum(bool(row["decision_id"] and row["pfc_id"]) for row in join.rows) == count
+        return spent
+
+    assert cpu_s(6000) < 40 * min(cpu_s(500) for _ in range(3))
+
+
+def test_windows_of_any_width_are_matched_as_if_each_were_held_against_each():
+    """One wide window behind narrow ones, and before them."""
+    narrow = [an_open(n, n * 20, n * 20 + 5)[1] for n in range(10)]
+    wide = [an_open(n, 0, 195)[1] | {"open_lo_us": us(lo), "open_hi_us": us(hi)} for n, lo, hi in ((20, 0, 200), (21, 95, 96))]
+    decisions = [a_decision(n, n * 20 + 1)[1] for n in range(10)] + [
+        a_decision(20, 95.5)[1],
+        a_decision(21, 155)[1],
+        a_decision(22, 300)[1],
+    ]
+    found = match([*wide, *narrow], decisions, [])
+    assert [decision and decision["record_id"].rpartition("/")[2] for decision, _ in found] == ["21", "20", *map(str, range(10))]
 
 
 def test_random_traffic_uses_each_record_once_and_loses_no_open():
