@@ -186,7 +186,7 @@ class Collector:
         if waiting and self._lag_s() > LATE_S:
             reasons.append(f"{waiting} records wait for Kafka, the oldest for {self._lag_s():.0f} s")
         if sink.spool_trouble:
-            reasons.append(f"the spool {self._config.spool.dir} takes no records: {sink.spool_trouble}")
+            reasons.append(f"the spool {self._config.spool.dir} {sink.spool_trouble}")
         if sink.spool_bytes > FULL * self._config.spool.max_bytes:
             reasons.append(f"the spool {self._config.spool.dir} is nearly full: {sink.spool_bytes} of {self._config.spool.max_bytes} bytes")
         reasons += [receiver.advice for receiver in self._receivers if receiver.advice]
@@ -207,7 +207,7 @@ class Collector:
             ("lag_seconds", "Age of the oldest of them"): self._lag_s,
             ("spool_bytes", "What the spool takes on disk"): lambda: float(sink.spool_bytes),
             ("spool_limit_bytes", "What it may take: [spool] max_bytes"): lambda: float(self._config.spool.max_bytes),
-            ("spool_failing", "1 while the disk takes no records"): lambda: float(bool(sink.spool_trouble)),
+            ("spool_failing", "1 while the disk takes no records, or gives none back"): lambda: float(bool(sink.spool_trouble)),
             ("fstream_opens", "Client opens that wait for their close"): lambda: float(self._fstream.open_count),
             ("fstream_waiting", "Records that wait for their server's identity"): lambda: float(self._fstream.waiting_count),
             ("receive_buffer_bytes", "Receive buffer that the kernel granted"): lambda: {

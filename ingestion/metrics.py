@@ -6,10 +6,12 @@ not fail for Kafka or a full disk, which a restart does not mend. No label ever 
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 PREFIX = "smartcache_collector_"
+#: Connections at once, and how long one may say nothing: each holds a thread and a file descriptor, which the spool needs too.
+MAX_CONNECTIONS = 64
+IDLE_S = 10.0
 
 #: A value, or one for each stream.
 Gauge = Callable[[], float | dict[str, int]]
@@ -60,10 +65,40 @@ class _Exporter(Collector):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a connection, bounded: with one too many, the oldest is cut off. So whoever asks is answered, and descriptors are left."""
+
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, *arguments: Any) -> None:
+        self._connections: dict[Any, None] = {}  # oldest first
+        self._guard = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._connections[request] = None
+            if len(self._connections) > MAX_CONNECTIONS:
+                oldest = next(iter(self._connections))
+                del self._connections[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
 
 
 class _Quiet(WSGIRequestHandler):
+    timeout = IDLE_S
+
+    def handle(self) -> None:
+        """Answer one request; whoever asks nothing in time, or goes away, is no news either."""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            super().handle()
+
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: a scrape is no news."""
 

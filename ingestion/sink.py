@@ -154,7 +154,7 @@ class KafkaSink:
     @property
     def eager(self) -> bool:
         """Whether there is something to send and room to send it: call ``poll`` again soon."""
-        return self.open and not self._failure and self._sending is None and not self._spool.caught_up
+        return self.open and not self._failure and self._sending is None and not (self._spool.caught_up or self._spool.resting)
 
     @property
     def in_flight(self) -> int:
@@ -168,7 +168,7 @@ class KafkaSink:
 
     @property
     def spool_trouble(self) -> str:
-        """Why the spool takes no records; empty where it does."""
+        """What is wrong with the spool's disk; empty where nothing is."""
         return self._spool.trouble
 
     @property

@@ -23,17 +23,17 @@ from zlib import crc32
 
 from smartcache import config, lock
 
-from . import segment
+from . import aside, segment
+from .aside import Aside
 from .segment import Corrupt, Frame, Torn
 
 #: The acknowledged position is written at most this often.
 POSITION_S = 0.5
 #: A disk that is nearly full takes a small frame and not the next: it is said to be well again only after this long without a failure.
 TROUBLE_S = 2.0
-#: Corrupt segments kept for a person to look at; the oldest goes first.
-KEPT_CORRUPT = 8
+#: How long what cannot be read for want of something that comes back (file descriptors, memory, a mounted disk) is left alone.
+READ_AGAIN_S = 1.0
 _SUFFIX = ".spool"
-_ASIDE = ".corrupt"
 _NAME = re.compile(r"(\d{20})\.spool")
 
 
@@ -76,11 +76,10 @@ class Spool:
         self._reader: tuple[_Segment, int] | None = None
         self._position_due = 0.0
         self._position_written = -1
-        #: Bytes that the segments take on disk.
-        self.bytes = 0
-        #: What is wrong with the disk, empty while nothing is.
-        self.trouble = ""
-        self._trouble_at = 0.0
+        self._held = 0
+        self._aside = Aside(self._folder)
+        self._write_trouble = self._read_trouble = ""
+        self._trouble_at = self._read_at = 0.0
         self._lock = self._acquire()
         self._syncer = ThreadPoolExecutor(1, "spool-fsync")
         try:
@@ -95,6 +94,21 @@ class Spool:
     def caught_up(self) -> bool:
         """Whether all that was appended has been read."""
         return self._next >= self._end
+
+    @property
+    def bytes(self) -> int:
+        """What the segments take on disk, those that were set aside among them."""
+        return self._held + self._aside.bytes
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk, empty while nothing is."""
+        return self._write_trouble or self._read_trouble
+
+    @property
+    def resting(self) -> bool:
+        """Whether :meth:`read` gives nothing for now, though there is something: it could not be read a moment ago."""
+        return bool(self._read_trouble) and time.monotonic() < self._read_at
 
     @property
     def end(self) -> int:
@@ -135,36 +149,52 @@ class Spool:
         try:
             if active is None or active.size + len(raw) > self._settings.segment_bytes:
                 active = self._rotate()
-            while self.bytes + len(raw) > self._settings.max_bytes and self._segments[0] is not active:
+            while self.bytes + len(raw) > self._settings.max_bytes:
+                if self._aside.forget_oldest():  # damaged ones are not kept at the price of good records
+                    continue
+                if self._segments[0] is active:
+                    break
                 self._drop_oldest()
             self._write(active, raw)
         except OSError as error:
             self._in_trouble(error)
             return None
-        if self.trouble and time.monotonic() - self._trouble_at > TROUBLE_S:
-            self.trouble = ""
+        if self._write_trouble and time.monotonic() - self._trouble_at > TROUBLE_S:
+            self._write_trouble = ""
             self._say(f"the spool {self._folder} takes records again")
         active.size += len(raw)
         active.held += len(raw)
         active.unread[frame.stream] = active.unread.get(frame.stream, 0) + len(frame.values)
-        self.bytes += len(raw)
+        self._held += len(raw)
         self._end += len(raw)
         return self._end
 
     def read(self) -> tuple[Frame, int] | None:
-        """The next frame and the position behind it; None where all was read. A corrupt segment is left out, said and counted."""
+        """The next frame and the position behind it; None where all was read, or while the disk gives nothing (:attr:`resting`).
+
+        A segment is left out, said and counted only where its bytes are not what was written, or it is gone: all else may pass.
+        """
+        if self.resting:
+            return None
         while (where := self._find()) is not None:
             try:
                 found = segment.read(self._open(where), self._next - where.base)
                 if found is None:
                     raise Torn(f"the file ends at byte {self._next - where.base} of {where.size}")
-            except (Corrupt, OSError) as error:
-                self._give_up_on(where, str(error))
+            except (Corrupt, FileNotFoundError) as error:
+                self._give_up_on(where, error.strerror if isinstance(error, FileNotFoundError) else str(error))
                 continue
+            except OSError as error:
+                self._cannot_read(where, error)
+                return None
+            if self._read_trouble:
+                self._read_trouble = ""
+                self._say(f"the spool {self._folder} is read again")
             frame, after = found
             self._next = where.base + after
             _take(where.unread, frame.stream, len(frame.values))
             return frame, self._next
+        self._read_trouble = ""  # what could not be read is there no more
         self._next = max(self._next, self._end)
         return None
 
@@ -242,6 +272,7 @@ class Spool:
             self._position_written = self._acked
 
     def _recover(self) -> None:
+        self._aside.survey()
         names = sorted(each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name))
         for name in names:
             path, base = self._folder / name, int(name.removesuffix(_SUFFIX))
@@ -257,7 +288,7 @@ class Spool:
                 self._tell_damage(one)
             self._end = max(self._end, base + one.held)
             self._segments.append(one)
-            self.bytes += one.held
+            self._held += one.held
             if base < self._acked < one.end:
                 self._acked = base + found.begin  # within a frame only where the file is another: then the frame is sent again
         self._next = max(self._acked, self.begin)
@@ -311,12 +342,12 @@ class Spool:
             raise
 
     def _in_trouble(self, error: OSError) -> None:
-        if not self.trouble:
+        if not self._write_trouble:
             self._say(
                 f"the spool {self._folder} takes no records ({error.strerror}): they go to Kafka directly, and are dropped "
                 "while it is away; make room, or change [spool] dir, max_bytes"
             )
-        self.trouble = error.strerror or str(error)
+        self._write_trouble = f"takes no records: {error.strerror or error}"
         self._trouble_at = time.monotonic()
 
     # --- reading and forgetting -------------------------------------------------------------------------------------------------------
@@ -337,6 +368,15 @@ class Spool:
             self._reader = (where, os.open(where.path, os.O_RDONLY | os.O_CLOEXEC))
         return self._reader[1]
 
+    def _cannot_read(self, where: _Segment, error: OSError) -> None:
+        if not self._read_trouble:
+            self._say(
+                f"{where.path} cannot be read ({error.strerror}): its records wait, and what is behind them; it is tried again each "
+                "second; to go on without them, move the file away"
+            )
+        self._read_trouble = f"cannot be read: {error.strerror or error}"
+        self._read_at = time.monotonic() + READ_AGAIN_S
+
     def _give_up_on(self, where: _Segment, problem: str) -> None:
         offset = self._next - where.base
         if where is self._segments[-1] and self._active >= 0:
@@ -351,20 +391,18 @@ class Spool:
 
     def _tell_damage(self, where: _Segment) -> None:
         self._lost("spool", "corrupt", 1)
-        self._say(f"{where.path}: {where.damage}; what stands before it is delivered, the file is then set aside as *{_ASIDE}")
+        self._say(f"{where.path}: {where.damage}; what stands before it is delivered, the file is then set aside as *{aside.SUFFIX}")
 
     def _retire(self, gone: _Segment) -> None:
-        self.bytes -= gone.held
         if self._reader is not None and self._reader[0] is gone:
             os.close(self._reader[1])
             self._reader = None
         with contextlib.suppress(OSError):
             if gone.damage:
-                gone.path.rename(gone.path.with_suffix(_ASIDE))
-                for old in sorted(self._folder.glob(f"*{_ASIDE}"))[:-KEPT_CORRUPT]:
-                    old.unlink()
+                self._aside.take(gone.path, gone.held)
             else:
                 gone.path.unlink()
+        self._held -= gone.held
 
     def _drop_oldest(self) -> None:
         gone = self._segments.popleft()

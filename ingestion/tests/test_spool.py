@@ -14,8 +14,9 @@ import pytest
 
 from smartcache import config
 from smartcache.ingestion import segment
+from smartcache.ingestion.aside import KEPT
 from smartcache.ingestion.segment import Frame
-from smartcache.ingestion.spool import KEPT_CORRUPT, Spool, SpoolError
+from smartcache.ingestion.spool import Spool, SpoolError
 
 
 class Place:
@@ -242,11 +243,11 @@ def test_corruption_of_what_is_being_written_costs_only_what_stands_behind_it(pl
 
 def test_only_so_many_corrupt_segments_are_kept(place):
     place.folder.mkdir()
-    for number in range(KEPT_CORRUPT + 3):
+    for number in range(KEPT + 3):
         (place.folder / f"{number * 1000:020d}.spool").write_bytes(b"garbage " * 20)
     spool = place.open()
     assert drain(spool) == []
-    assert len(list(place.folder.glob("*.corrupt"))) == KEPT_CORRUPT
+    assert len(list(place.folder.glob("*.corrupt"))) == KEPT
     assert spool.append(frame(1))
     assert drain(spool) == [frame(1)]
 
@@ -331,3 +332,67 @@ def test_a_frame_of_another_make_is_refused():
     for length in range(1, len(raw)):
         with pytest.raises(segment.Torn):
             segment.parse_header(bytes(raw[:length]), 0, length)
+
+
+def test_what_cannot_be_read_for_a_while_is_no_corruption(place, monkeypatch):
+    """No file descriptor is left, as it may be for a moment; the segments are whole."""
+    spool = place.open()
+    frames = [frame(number) for number in range(200)]
+    for each in frames:
+        spool.append(each)
+    assert len(place.segments()) > 15
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        assert spool.read() is None
+        assert spool.resting
+        assert not spool.caught_up
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert spool.trouble == "cannot be read: Too many open files"
+    assert spool.read() is None, "it is left alone for a second"
+    monkeypatch.setattr("smartcache.ingestion.spool.time.monotonic", lambda now=spool._read_at: now)
+    assert drain(spool) == frames
+    assert not spool.trouble
+    assert not place.lost
+    assert not list(place.folder.glob("*.corrupt"))
+    assert [text.partition(" cannot be read")[1] or text.rpartition(" is ")[2] for text in place.said] == [" cannot be read", "read again"]
+
+
+def test_a_segment_that_somebody_has_taken_away_holds_up_no_other(place):
+    spool = place.open()
+    frames = [frame(number) for number in range(40)]
+    for each in frames:
+        spool.append(each)
+    path = place.segments()[0]
+    gone = path.stat().st_size // len(segment.encode(frames[0]))
+    path.unlink()
+    assert drain(spool) == frames[gone:]
+    assert place.lost == {("spool", "corrupt"): 1, ("gstream", "corrupt"): 3 * gone}
+
+
+def test_what_was_set_aside_counts_and_goes_before_good_records(place):
+    spool = place.open(max_bytes=16_384)
+    frames = [frame(number) for number in range(20)]
+    for each in frames:
+        spool.append(each)
+    first = place.segments()[0]
+    with first.open("r+b") as file:
+        file.write(b"garbage")
+    behind = first.stat().st_size // len(segment.encode(frames[0]))
+    assert [spool.read()[0] for _ in range(3)] == frames[behind : behind + 3]
+    spool.acknowledge(spool._next)
+    on_disk = lambda: sum(path.stat().st_size for path in place.folder.iterdir() if path.suffix in (".spool", ".corrupt"))  # noqa: E731
+    assert list(place.folder.glob("*.corrupt"))
+    assert spool.bytes == on_disk()
+    lost = Counter(place.lost)
+    place.die(spool)
+    again = place.open(max_bytes=16_384)
+    assert again.bytes == on_disk()
+    more = 20
+    while list(place.folder.glob("*.corrupt")):
+        assert place.lost == lost, "a good record went before"
+        again.append(frame(more))
+        more += 1
+        assert again.bytes == on_disk() <= 16_384
+    assert place.lost == lost
