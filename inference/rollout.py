@@ -26,8 +26,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +33,7 @@ from smartcache.config import Gates as Settings
 
 from . import latency
 from .bundle import Bundle
+from .calls import Calls, wait_until
 from .gates import Gate
 from .latency import Latency
 from .serving import GOLDEN_TOLERANCE, Endpoint, EndpointAway, EndpointFull, ServingError
@@ -43,8 +42,6 @@ from .uploads import Uploads
 GATE: Final = "endpoint"
 #: A roll-back waits for answers so long at most, then it goes on without the endpoints that have given none.
 ROLL_BACK_S: Final = 3.0
-#: How often :attr:`Fleet.waiting` is called while endpoints are waited for.
-_LOOK_S: Final = 0.2
 
 
 def gate(value: str, passed: bool, tolerance: float = GOLDEN_TOLERANCE) -> Gate:
@@ -76,8 +73,8 @@ class Member:
     answers: bool = False
     _pruned: bool = False
     _missed_s: float | None = None
-    #: The one thread in which it is talked to.
-    calls: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "endpoint"))
+    #: It is talked to by one call at a time.
+    calls: Calls[ServingError | None] = field(default_factory=Calls)
     #: Which version it has not taken, since when, and whether it answered when that was last tried.
     _untaken: tuple[str, float, bool] = ("", 0.0, False)
 
@@ -360,12 +357,7 @@ class Fleet:
 
         until_s = None if most_s is None else time.monotonic() + most_s
         asked = {number: member.calls.submit(one, member) for number, member in enumerate(self.members) if who(member)}
-        try:
-            _wait(asked.values(), until_s, self.waiting)
-        finally:
-            # What has not begun, for an earlier call still hangs, would come at a time when nobody wants it.
-            for future in asked.values():
-                future.cancel()
+        wait_until(asked.values(), until_s, self.waiting)
         errors: dict[int, ServingError] = {}
         for number, future in asked.items():
             member = self.members[number]
@@ -378,13 +370,3 @@ class Fleet:
             if error is not None:
                 errors[number] = error
         return errors
-
-
-def _wait(asked: Iterable[Future[ServingError | None]], until_s: float | None, waiting: Callable[[], None]) -> None:
-    """Until all are done, or it is ``until_s`` (monotonic)."""
-    asked = list(asked)
-    while True:
-        left_s = _LOOK_S if until_s is None else min(_LOOK_S, until_s - time.monotonic())
-        if not wait_for(asked, max(left_s, 0.0)).not_done or left_s <= 0:
-            return
-        waiting()

@@ -1,5 +1,7 @@
 """An endpoint that takes a call and answers nothing: it holds up no roll-back, no other version and no stop."""
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -115,3 +117,20 @@ def test_it_holds_up_no_stop(site, publish):
     site.wake.set()
     site.running.join(SOON_S)
     assert not site.running.is_alive()
+
+
+def test_a_call_that_hangs_holds_up_no_end_of_the_process():
+    """Python waits at its end for the threads of a pool."""
+    program = """
+import threading
+from smartcache.inference.calls import Calls, wait_until
+begun, over = threading.Event(), threading.Event()
+calls = Calls()
+first, second = calls.submit(lambda: begun.set() or over.wait()), calls.submit(print, "not wanted any more")
+begun.wait()
+wait_until([first, second], 0.0, lambda: None)
+assert second.cancelled()
+print(calls.submit(print, "never").done())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SOON_S, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False\n", "")
