@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from . import gates
+from . import gates, replay
 from .gates import Gate
 from .registry import Registry, Version
 
@@ -35,6 +35,8 @@ def keep(registry: Registry, version: Version, asked_by: str, answers: Sequence[
     tags = gates.tags(answers, forced)
     if forced is None and gates.forced(version.tags) is not None and gates.all_passed(answers):
         del tags[gates.TAG]
+    if any(gate.name.startswith(replay.PREFIX) for gate in answers):
+        tags |= replay.replayed_now()
     registry.tag(version.number, tags)
     report = render(registry.name_of(version.number), asked_by, answers, forced)
     registry.log_text(version, report, f"{FOLDER}/{asked_by}.md")

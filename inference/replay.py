@@ -27,12 +27,15 @@ from smartcache.config import Config
 
 from .bundle import Bundle, Info
 from .gates import PASSED, TAG_GATE, Gate, GateError
+from .lineage import SERVED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: The names of this gate's answers all begin so.
 PREFIX: Final = "replay_"
+#: The tag of a version that says when they were given.
+REPLAYED: Final = "smartcache.replayed"
 #: So many opens are replayed between two looks at whether to stop.
 _CHUNK: Final = 32768
 _DAY_US: Final = 86400e6
@@ -342,10 +345,24 @@ def check(config: Config, candidate: Bundle, champion: Bundle | str, progress: P
         return [Gate(f"{PREFIX}opens", str(error), f"a replay of the last {config.gates.replay_days:g} days", False)]
 
 
-def passed_before(tags: Mapping[str, str]) -> bool:
-    """Whether a version's tags say that it has passed this gate already."""
+def passed_before(tags: Mapping[str, str], days: float) -> bool:
+    """Whether a version's tags say that it has passed this gate already: not longer ago than the ``days`` that are replayed, or it has
+    served.
+
+    One that passed long ago and never served was held against another champion, on opens that are the latest no more.
+    """
     answers = [text for key, text in tags.items() if key.startswith(TAG_GATE + PREFIX)]
-    return bool(answers) and all(text.startswith(PASSED) for text in answers)
+    if not answers or not all(text.startswith(PASSED) for text in answers):
+        return False
+    try:
+        return SERVED in tags or datetime.now(UTC) - datetime.fromisoformat(tags[REPLAYED]) <= timedelta(days=days)
+    except (KeyError, ValueError, TypeError):  # noted by who did not tell when
+        return True
+
+
+def replayed_now() -> dict[str, str]:
+    """The tag of a version that was replayed now."""
+    return {REPLAYED: datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def judge(config: Config, found: Replayed) -> Iterator[Gate]:

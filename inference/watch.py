@@ -3,9 +3,9 @@
 Each round compares the alias with what is live. Where they differ: download, gates, installed, verified and timed at the endpoints, placed
 on disk, link moved. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
 as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets all the gates here, the
-replay too where no tag says that it has passed it. Rolling back to one that has served asks none, whether it is still on this disk or not,
-and waits for no endpoint. Where the alias is moved while a version is being replayed, or while an endpoint is waited for, that is the next
-one's turn at once.
+replay too where no tag says that it has passed it in the last ``[gates] replay_days``, or that it has served. Rolling back to one that has
+served asks none, whether it is still on this disk or not, and waits for no endpoint. Where the alias is moved while a version is being
+replayed, or while an endpoint is waited for, that is the next one's turn at once.
 
 What an endpoint refuses, or what cannot be fetched, is tried again after pauses that grow to ``[watch] retry_most_s``; what was downloaded
 and has passed the gates of its bundle is kept meanwhile, one bundle at most, and its content compared before it is used again.
@@ -34,6 +34,7 @@ from .challenger import Challengers, NotTried
 from .fetched import Fetched, Key, Overtaken, Refused, key_failed, key_of, require_same
 from .gates import Gate, GateError
 from .install import BundleDir, InstallError, digest
+from .lookout import Lookout
 from .pause import Pause, Pauses
 from .registry import Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
@@ -67,15 +68,10 @@ class Watch:
     #: What is noted in MLflow as not deployed, and as damaged.
     _undeployed: Key | None = None
     _damaged: Key | None = None
-    _champion: Version | None = None
     #: The number of the champion whose way back is noted.
     _seen: int | None = None
     #: When.
     _seen_s: float = 0.0
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _wake: threading.Event = field(default_factory=threading.Event)
-    #: When to look at the alias again while a version is judged, or an endpoint is waited for (monotonic).
-    _look_s: float = 0.0
     #: The alias was moved in the course of this round.
     _overtaken: bool = False
     _state: dict[str, Any] = field(default_factory=dict)
@@ -87,12 +83,13 @@ class Watch:
         #: Where an endpoint that answers does not serve what is live.
         self._pauses_kept = Pauses(*pauses)
         self.fleet.remember(Uploads(self.bundles_))
-        self.fleet.waiting = self._waiting
+        self._lookout = Lookout(self.registry, self.config.watch.poll_s)
+        self.fleet.waiting = self._lookout.waiting
 
     def run(self, stop: threading.Event, poll_s: float, wake: threading.Event | None = None) -> None:
         """Rounds until ``stop`` is set: each ``poll_s``, and at once when ``wake`` is (who sets ``stop`` sets it too)."""
         wake = wake or stop
-        self._stop, self._wake = stop, wake
+        self._lookout.asked(stop, wake)
         with self.bundles_.writer(), self.challengers.writer():
             self._state = self.bundles_.read_state()
             self._remember()
@@ -113,9 +110,8 @@ class Watch:
         """
         line, troubles = "", []
         self._overtaken = False
-        self._look_s = time.monotonic() + self.config.watch.poll_s
         try:
-            self._champion = self.registry.champion()
+            self._lookout.begin()
         except (RegistryError, OSError) as error:
             troubles.append(str(error))
             here = False
@@ -174,7 +170,7 @@ class Watch:
     def _try_challenger(self, troubles: list[str]) -> str:
         """The champion comes first, and none of its troubles is the challenger's; nor the other way round."""
         try:
-            return self.challengers.follow(self._champion)
+            return self.challengers.follow(self._lookout.champion)
         except (RegistryError, BundleError, NotTried, OSError) as error:
             troubles.append(str(error))
             return ""
@@ -193,15 +189,15 @@ class Watch:
     def _follow_alias(self) -> str:
         """Follow the champion, and what overtakes it; as :meth:`_follow`."""
         while True:
-            self._note_move(self._champion)
+            self._note_move(self._lookout.champion)
             try:
-                line = self._follow(self._champion)
+                line = self._follow(self._lookout.champion)
             except Overtaken as moved:
-                self._champion = moved.champion
+                self._lookout.champion = moved.champion
                 continue
-            if self._champion is not None:
+            if self._lookout.champion is not None:
                 with contextlib.suppress(RegistryError):
-                    lineage.note_served(self.registry, self._champion)
+                    lineage.note_served(self.registry, self._lookout.champion)
             return line
 
     def _note_move(self, champion: Version | None) -> None:
@@ -333,43 +329,12 @@ class Watch:
     def _judge(self, folder: Path, version: Version, *, back: bool) -> list[Gate]:
         answers = gates.check_folder(folder, self.config.gates, self.schema_hash)[: 1 if back else None]
         self._require_passed(answers, version)
-        if not back and not replay.passed_before(version.tags) and gates.forced(version.tags) is None:
+        if not back and not replay.passed_before(version.tags, self.config.gates.replay_days) and gates.forced(version.tags) is None:
             live = self.bundles_.current()
             champion = self.bundles_.installed(live) if live else None
-            answers += replay.check(self.config, bundles.read(folder), champion or "", lambda *_: self._going_on(version))
+            answers += replay.check(self.config, bundles.read(folder), champion or "", lambda *_: self._lookout.judging(version))
             self._require_passed(answers, version)
         return answers
-
-    def _going_on(self, version: Version) -> None:
-        """A replay may take long, and nobody waits for one of a version that is the champion no more. Looks each poll_s, and when woken."""
-        if self._stop.is_set():
-            raise Refused("asked to stop while the latest opens were replayed")
-        champion = self._looked_up(version)
-        if champion is None or key_of(champion) != key_of(version):
-            raise Overtaken(champion)
-
-    def _waiting(self) -> None:
-        """Called while endpoints are waited for: one that hangs holds up no other version, and no stop."""
-        if self._stop.is_set():
-            raise Refused("asked to stop while an endpoint was waited for")
-        was, champion = self._champion, self._looked_up(self._champion)
-        # Not by its tags: those are written meanwhile, too.
-        if (champion and key_of(champion)[:2]) != (was and key_of(was)[:2]):
-            raise Overtaken(champion)
-
-    def _looked_up(self, known: Version | None) -> Version | None:
-        """The champion, if it is time to look again and the registry is there; else ``known``."""
-        woken = self._wake is not self._stop and self._wake.is_set()
-        if not woken and time.monotonic() < self._look_s:
-            return known
-        if woken:
-            self._wake.clear()
-        try:
-            return self.registry.champion()
-        except (RegistryError, OSError):
-            return known
-        finally:
-            self._look_s = time.monotonic() + self.config.watch.poll_s
 
     def _require_passed(self, answers: list[Gate], version: Version) -> None:
         if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):

@@ -277,6 +277,7 @@ def test_the_replay_decides(table):
     shown = []
     done = promotion.promote(registry, config, schema, 1, progress=lambda *told: shown.append(told))
     assert done.moved, [str(gate) for gate in done.gates]
+    assert registry.known[1].tags["smartcache.replayed"] > "2026"
     assert shown[0] == (0, 0, f"reading the last days of {config.streaming.table}")
     assert {what for *_, what in shown[1:]} == {"host:1094"}  # cache by cache, all models at once
     done = promotion.promote(registry, config, schema, 2)

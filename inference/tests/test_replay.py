@@ -393,8 +393,17 @@ def test_it_can_be_stopped(site, tmp_path):
         replay.check(config, bundle(tmp_path / "all", config, ALL), "", stop)
 
 
-def test_passed_before():
-    assert not replay.passed_before({})
-    assert not replay.passed_before({"smartcache.gate.skill": "passed: 1"})
-    assert replay.passed_before({"smartcache.gate.replay_opens": "passed: 1", "smartcache.gate.skill": "failed: 1"})
-    assert not replay.passed_before({"smartcache.gate.replay_opens": "passed: 1", "smartcache.gate.replay_miss_lru": "failed: 1"})
+@pytest.mark.parametrize(
+    ("passed", "tags"),
+    [
+        (False, {}),
+        (False, {"smartcache.gate.skill": "passed: 1"}),
+        (True, {"smartcache.gate.replay_opens": "passed: 1", "smartcache.gate.skill": "failed: 1"}),
+        (False, {"smartcache.gate.replay_opens": "passed: 1", "smartcache.gate.replay_miss_lru": "failed: 1"}),
+        (False, {"smartcache.gate.replay_opens": "passed: 1", "smartcache.replayed": "2023-11-14T22:13:20+00:00"}),
+        (True, {"smartcache.gate.replay_opens": "passed: 1", "smartcache.replayed": "not told"}),
+        (True, {"smartcache.gate.replay_opens": "passed: 1", **replay.replayed_now()}),
+    ],
+)
+def test_passed_before(passed, tags):
+    assert replay.passed_before(tags, 14.0) is passed

@@ -1,6 +1,7 @@
 """The loop against a registry and an endpoint that fail on purpose; test_real.py has it against the real ones."""
 
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -402,6 +403,16 @@ def test_that_one_has_passed_its_replay_says_nothing_of_the_next(watch, publish,
     registry.aliases["champion"] = 1
     assert watch.round()
     assert live(watch) == "reuse_v1"
+
+
+@pytest.mark.parametrize(("ago", "served", "asked"), [(1, False, False), (13.9, False, False), (15, False, True), (400, True, False)])
+def test_a_replay_that_passed_long_ago_counts_only_for_what_has_served(watch, publish, ago, served, asked):
+    """The days that are replayed are others now, and so may the champion be."""
+    watch.config = site_config(replay_days=14.0)
+    moment = (datetime.now(UTC) - timedelta(days=ago)).isoformat(timespec="seconds")
+    tags = {"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900", "smartcache.replayed": moment}
+    publish(tags=tags | ({"smartcache.served": moment} if served else {}))
+    assert watch.round() is not asked
 
 
 def test_one_that_failed_its_replay_is_asked_again(watch, publish, registry):
