@@ -7,7 +7,7 @@ PYTEST := .venv/bin/pytest
 GO := $(CURDIR)/.venv/bin/go
 GOFMT = "$$('$(GO)' env GOROOT)/bin/gofmt"
 
-.PHONY: help setup demo bench evaluate test test-core test-endpoint test-python test-sanitize test-xrootd6 fuzz deb lint format doctor clean
+.PHONY: help setup built demo bench evaluate test test-core test-endpoint test-python test-sanitize test-xrootd6 fuzz deb lint format doctor clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -15,19 +15,23 @@ help: ## this list
 setup: ## install and build whatever is missing (seconds if nothing is)
 	@setup/setup.sh
 
+# The tests and benchmarks of core and plugin too.
+built: setup
+	@cmake --build build/plugin
+
 demo: setup ## run the whole main path and report; QUICK=1 for five minutes; SEED=, PORT_BASE=, RUN_DIR= as in `smartcache demo --help`
 	@$(SMARTCACHE) demo $(if $(filter 1 yes true,$(QUICK)),--quick) $${SEED:+--seed "$$SEED"} $${PORT_BASE:+--port-base "$$PORT_BASE"} \
 	    $${RUN_DIR:+--run-dir "$$RUN_DIR"}
 
 test: setup test-core test-endpoint test-python ## every test
 
-test-core: setup ## the core's and the plugin's C++ tests
+test-core: built ## the core's and the plugin's C++ tests
 	ctest --test-dir build/plugin --output-on-failure --no-tests=error
 
 test-endpoint: setup ## the serving endpoint's Go tests
 	inference/server/build.sh --test .venv/bin/python
 
-test-python: setup ## Python tests, the end-to-end one included; ARGS= for pytest
+test-python: built ## Python tests, the end-to-end one included; ARGS= for pytest
 	$(PYTEST) $(ARGS)
 
 # What is not part of `make test`, since each builds core and plugin once more.
@@ -54,7 +58,7 @@ deb: setup ## the plugin as a Debian package, in build/deb/
 	@setup/setup.sh deb
 	cpack -G DEB --config build/plugin/CPackConfig.cmake -B build/deb
 
-bench: setup ## measure what a decision costs, what the endpoint serves, what collector and Spark can take (an hour; leave the machine alone meanwhile); ARGS= as in `smartcache bench --help`
+bench: built ## measure what a decision costs, what the endpoint serves, what collector and Spark can take (an hour; leave the machine alone meanwhile); ARGS= as in `smartcache bench --help`
 	@$(SMARTCACHE) bench $(ARGS)
 
 evaluate: setup ## every policy on every Parquet trace of a folder: TRACES=DIR OUT=DIR; ARGS= as in `smartcache evaluate-policies --help`

@@ -113,9 +113,10 @@ as_pinned() {
   (cd "$2" && sha256sum --check --strict --quiet "$1" && diff <(sed 's/^[^ ]*  //' "$1" | sort) <(ls -A | sort))
 }
 
+# Without its tests and benchmarks, which `make test` and `make bench` build.
 plugin() {
   cmake -S xcache-plugin -B "$build/plugin" -G Ninja -DCMAKE_BUILD_TYPE=Release &&
-    cmake --build "$build/plugin"
+    cmake --build "$build/plugin" --target plugin
 }
 
 endpoint() { inference/server/build.sh .venv/bin/python "$build/bin/smartcache-endpoint"; }

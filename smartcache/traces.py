@@ -73,8 +73,21 @@ def open_parquet(path: Path) -> Any:
     module = pyarrow()
     try:
         return module.parquet.ParquetFile(path)
-    except (OSError, module.ArrowException) as error:
+    except parquet_errors() as error:
         raise SourceError(f"{path}: no Parquet file: {first_line(error)}") from error
+
+
+def column_names(path: Path, file: Any) -> list[str]:
+    """The columns of a file that :func:`open_parquet` has opened; :class:`SourceError` where its schema cannot be read."""
+    try:
+        return list(file.schema_arrow.names)
+    except parquet_errors() as error:
+        raise SourceError(f"{path}: its schema cannot be read: {first_line(error)}") from error
+
+
+def parquet_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises on a damaged file: its own exceptions, and Python's where names in it are no text or do not fit each other."""
+    return (OSError, ValueError, LookupError, pyarrow().ArrowException)
 
 
 class Microseconds(int):
@@ -116,7 +129,10 @@ def lines(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def require_columns(path: Path, present: list[str]) -> list[str]:
-    """The known columns that are there; :class:`SourceError` where one is missing that must be."""
+    """The known columns that are there; :class:`SourceError` where one is missing that must be, or is there twice."""
+    twice = [name for name in COLUMNS if present.count(name) > 1]
+    if twice:
+        raise SourceError(f"{path}: column {', '.join(twice)} is there more than once; give each a name of its own")
     missing = [name for name in ("lfn", "size") if name not in present]
     if "t" not in present and "time" not in present:
         missing.append("time (or t)")

@@ -20,7 +20,7 @@ _FRAME = {"iterations", "real_time", "cpu_time", "repetitions", "repetition_inde
 
 def run(repetitions: int, command: str) -> Path:
     """Run it; its own output goes to the terminal. Raises :class:`subprocess.CalledProcessError` where it fails."""
-    program = paths.require(PROGRAM, "the core's benchmark")
+    program = paths.require(PROGRAM, "the core's benchmark", "make bench ARGS=core")
     where = results.machine()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "core.json"

@@ -58,7 +58,7 @@ class Length:
 
 def run(length: Length, command: str) -> Path:
     """Measure and keep the result. Raises ProcessError, MissingPart or CalledProcessError, each naming what failed."""
-    program = paths.require(PROGRAM, "the client program of the benchmark")
+    program = paths.require(PROGRAM, "the client program of the benchmark", "make bench ARGS=opens")
     where = results.machine()
     measured: list[dict[str, Any]] = []
     answers: dict[str, dict[str, float]] = {}

@@ -27,10 +27,10 @@ class MissingPart(Exception):
     """Something that set-up provides is not there; the text says what and how to get it."""
 
 
-def require(path: Path, what: str) -> Path:
-    """``path`` if it exists, else :class:`MissingPart`."""
+def require(path: Path, what: str, made_by: str = "make setup") -> Path:
+    """``path`` if it exists, else :class:`MissingPart`, which names what makes it."""
     if not path.exists():
-        raise MissingPart(f"{what} is missing: {path} does not exist; run `make setup`")
+        raise MissingPart(f"{what} is missing: {path} does not exist; run `{made_by}`")
     return path
 
 

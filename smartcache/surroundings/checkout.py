@@ -126,13 +126,13 @@ def jars(root: Path, name: str, what: str, used_by: str) -> Finding:
 
 
 def plugin(root: Path) -> Finding:
-    """Whether the plugin is there, and Ninja has nothing to do for it and its tests."""
+    """Whether the plugin is there, and Ninja has nothing to do for it."""
     what, folder = "XCache plugin", root / "build" / "plugin"
     built = folder / _PLUGIN
     if not built.exists():
         return Finding(what, "missing", str(built), "smart cache")
     if (folder / "build.ninja").exists() and shutil.which("ninja"):
-        plan = _run("ninja", "-n", "-C", str(folder))
+        plan = _run("ninja", "-n", "-C", str(folder), _PLUGIN)
         if plan.returncode or "no work to do" not in plan.stdout:
             said = (plan.stderr or plan.stdout).strip().splitlines()
             return Finding(
