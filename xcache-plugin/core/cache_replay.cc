@@ -239,7 +239,11 @@ void CacheReplay::GoOn(int64_t now_us) {
 
 Verdict CacheReplay::Ask(const smartcache::Open& open, const ParsedLfn& parsed) {
   core_.Observe(open, parsed, features_.data());
-  if (const auto rule = policy_.ByRule(open.lfn, open.on_disk)) return *rule;
+  if (const auto rule = policy_.ByRule(open.lfn, open.on_disk)) {
+    // As in the plugin: the portfolio knows of what is always stored, or it would be worth nothing to it.
+    if (rule->reason == Reason::kRule && rule->answer == Answer::kAdmit) Vote(open, parsed, *rule, nullptr);
+    return *rule;
+  }
   if (!model_) {
     const Verdict admit{Answer::kAdmit, Reason::kNoModel, 1.0};
     return Vote(open, parsed, rules_.fallback ? policy_.Fallback(Reason::kNoModel, open.on_disk) : admit, nullptr);

@@ -116,6 +116,23 @@ TEST_F(CacheReplayTest, TheModelRanksWhatGoes) {
   EXPECT_EQ(not_removing.counters().hits, 0);
 }
 
+TEST_F(CacheReplayTest, ThePortfolioKnowsWhatIsAlwaysStored) {
+  toml_ += "[policy]\nalways_admit = [\"/always/\"]\n";
+  ReplayRules rules;
+  rules.portfolio = true;
+  CacheReplay replay(ParseConfig(toml_, "test"), 1000, std::nullopt, rules);
+  // Beside it four files that are opened again and again, and many that are opened once: it is no worse than the four.
+  int hits = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto before = replay.counters().hits;
+    Open(&replay, "/always/1", 100);
+    hits += static_cast<int>(replay.counters().hits - before);
+    Open(&replay, "/a/again" + std::to_string(i % 4), 100);
+    Open(&replay, "/a/once" + std::to_string(i), 100);
+  }
+  EXPECT_GT(hits, 950);
+}
+
 // Files that are opened again and again, among many that are opened once.
 TEST_F(CacheReplayTest, ThePortfolioKeepsWhatARuleKeeps) {
   toml_ = "[history]\nmemory_bytes = 1000000\n[evictor]\nhigh = 0.9\nlow = 0.8\nfiles_per_minute = 1000000\n";
