@@ -38,7 +38,9 @@ def import_(
         typer.Option(help="Traces whose times count from their start: when that was; 2026-05-01, 2026-05-01T06:00:00Z or Unix seconds."),
     ] = "",
     prefix: Annotated[str, typer.Option(help="Traces: put before each LFN.")] = "",
-    skip: Annotated[int, typer.Option(min=0, help="Pass over so many rows of the first file: to go on where an import was stopped.")] = 0,
+    skip: Annotated[
+        int, typer.Option(min=0, help="Pass over so many rows of the first file: to go on where an import was stopped. Not with shoveler.")
+    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, send nothing; exit 1 where there are errors.")] = False,
     output: Annotated[str, typer.Option(help="Write JSON lines to this file (-: standard output), not to Kafka.")] = "",
     config: Annotated[
@@ -100,6 +102,11 @@ def _run(
     from .importer import STDIN, Done, Importer, Settings
 
     kinds = [_kind(path, format_, cache) for path in files]
+    if skip and "shoveler" in kinds:
+        _usage(
+            "--skip does not go with shoveled packets: an open finds its close only where all lines are read; start from the first line, "
+            "the same records have the same ids"
+        )
     start_us = unix_us(start) if start else None
     if start and start_us is None:
         _usage(f"--start must be 2026-05-01, 2026-05-01T06:00:00Z or Unix seconds, not {start!r}")
@@ -129,11 +136,17 @@ def _run(
                     sink.flush()
             errors += done.errors.total()
             if stop.is_set():
-                again = "start it again" if kind == "shoveler" else f"go on with --skip {done.rows} {path}"
+                again = "start it again, with all files" if kind == "shoveler" else f"go on with --skip {done.rows} {path}"
                 say(f"stopped: {path}: {done.line()}, all delivered; {again}")
                 return 130
             say(f"{path}: {done.line()}{', checked only' if dry_run else ''}")
             skip = 0
+        if "shoveler" in kinds:
+            done = importer.end_shoveler()
+            sink.flush()
+            errors += done.errors.total()
+            if done.records or done.errors:
+                say(f"at the end: {done.records} records of opens whose close is in no file" + done.error_text())
     finally:
         sink.close()
     return 1 if dry_run and errors else 0

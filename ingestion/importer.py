@@ -16,7 +16,7 @@ from smartcache.traces import SourceError
 
 from . import jobs, trace, trace_files
 from .batch import BatchOutput
-from .counters import Counters
+from .counters import MEANINGS, Counters
 from .errors import ParseError
 from .gstream import GStreamHandler
 from .opens import FStreamHandler
@@ -27,6 +27,9 @@ from .shoveler import ShovelerHandler
 STDIN = Path("-")
 #: Where so many rows at the start give no record, the file is not what it was taken for.
 HOPELESS_ROWS = 1000
+#: Counters of the collector's handlers that are told at the end of shoveled files, and what is no news of these.
+_TOLD = frozenset(MEANINGS) - {"records_parsed", "dead_letters"}
+_USUAL = frozenset(("ident", "other_packet", "other_record", "other_gstream", "summary"))
 #: Errors that are shown; all are counted, and all are dead letters.
 SHOWN_ERRORS = 10
 
@@ -43,8 +46,12 @@ class Done:
 
     def line(self) -> str:
         """For a person."""
+        return f"{self.rows} rows, {self.records} records" + self.error_text()
+
+    def error_text(self) -> str:
+        """Of the errors alone; empty where there are none."""
         errors = ", ".join(f"{count} {cause}" for cause, count in sorted(self.errors.items()))
-        return f"{self.rows} rows, {self.records} records" + (f", {self.errors.total()} errors ({errors})" if errors else "")
+        return f", {self.errors.total()} errors ({errors})" if errors else ""
 
 
 class Settings(NamedTuple):
@@ -65,6 +72,7 @@ class Importer:
         self._say = say
         self._stop = stop
         self._shown = 0
+        self._shovel: _Shovel | None = None
 
     def trace(self, path: Path, kind: str, skip: int = 0) -> Iterator[Done]:
         """A trace of the kind ``parquet``, ``csv`` or ``oracle``, without its first ``skip`` rows. Yields after each row."""
@@ -109,26 +117,31 @@ class Importer:
             yield done
 
     def shoveler(self, path: Path) -> Iterator[Done]:
-        """Messages of the monitoring shoveler, one a line. Opens without their close are sent at the end. Yields after each line."""
-        done, counters = Done(), Counters()
-        tap = _Tap(self, done)
-        fstream = FStreamHandler(tap, counters, self._settings.pseudonyms)
-        handler = ShovelerHandler(tap, counters, GStreamHandler(tap, counters), fstream)
+        """Messages of the monitoring shoveler, one a line. Yields after each line.
+
+        An open may have its close in a later file of the same command: what still waits is sent by :meth:`end_shoveler`.
+        """
+        shovel = self._shovel = self._shovel or _Shovel(self)
+        done = shovel.tap.done = Done()
         for line, at in _lines(path):
             if self._stop.is_set():
-                break
+                return
             done.rows, done.at = done.rows + 1, at
-            tap.where = f"{path} line {done.rows}"
+            shovel.tap.where = f"{path} line {done.rows}"
             if line.strip():
-                handler.handle(line, "", time.time_ns() // 1000)
+                shovel.handler.handle(line, "", time.time_ns() // 1000)
             yield done
-        tap.where = str(path)
-        fstream.close(time.time_ns() // 1000)
-        lost = counters.total("packets_lost", "gstream") + counters.total("packets_lost", "fstream")
-        late = counters.total("packets_late", "gstream") + counters.total("packets_late", "fstream")
-        if lost > late:
-            self._say(f"{path}: {lost - late} packets are missing in the servers' numbering")
-        yield done
+
+    def end_shoveler(self) -> Done:
+        """After the last file: send opens without their close, and say what was counted. Not after a stop: closes may be still to come."""
+        done = Done()
+        if self._shovel is not None:
+            self._shovel.tap.done, self._shovel.tap.where = done, "at the end"
+            self._shovel.fstream.close(time.time_ns() // 1000)
+            counted = ", ".join(f"{stream} {metric} {cause} {count}" for (metric, stream, cause), count in self._shovel.counted())
+            if counted:
+                self._say(f"counted in all files: {counted}")
+        return done
 
     def _emit(self, stream: str, record: Record, done: Done) -> None:
         self._output.record(stream, record)
@@ -152,19 +165,33 @@ class Importer:
 class _Tap:
     """Puts file and line before the reasons of the collector's handlers, and counts what they give."""
 
-    def __init__(self, importer: Importer, done: Done) -> None:
+    def __init__(self, importer: Importer) -> None:
         self._importer = importer
-        self._done = done
+        self.done = Done()
         self.where = ""
 
     def record(self, stream: str, record: Record) -> None:
         """See :class:`.output.Output`."""
-        self._importer._emit(stream, record, self._done)
+        self._importer._emit(stream, record, self.done)
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`."""
         cause = reason.removeprefix("shoveler: ").partition(":")[0]
-        self._importer.refuse(stream, f"{self.where}: {reason}", raw, self._done, recv_us, cause)
+        self._importer.refuse(stream, f"{self.where}: {reason}", raw, self.done, recv_us, cause)
+
+
+class _Shovel:
+    """The collector's handlers, one of each for all files of a command."""
+
+    def __init__(self, importer: Importer) -> None:
+        self._counters = Counters()
+        self.tap = _Tap(importer)
+        self.fstream = FStreamHandler(self.tap, self._counters, importer._settings.pseudonyms)
+        self.handler = ShovelerHandler(self.tap, self._counters, GStreamHandler(self.tap, self._counters), self.fstream)
+
+    def counted(self) -> list[tuple[tuple[str, str, str], int]]:
+        """What a person should know beside records and errors, which are told for each file."""
+        return sorted(each for each in self._counters.snapshot().items() if each[1] and each[0][0] in _TOLD and each[0][2] not in _USUAL)
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -26,7 +26,7 @@ _QUOTED = 60
 def parse(values: Mapping[str, Any], start_us: int | None, prefix: str, pseudonyms: Pseudonyms) -> Record:
     """The record of a row, without ``record_id``, ``cache`` and ``recv_us``; :class:`ParseError` names the column, the rule and the value.
 
-    ``t`` counts from ``start_us``, ``time`` is Unix time in seconds, ISO 8601 or a timestamp. ``prefix`` is put before the LFN.
+    ``t`` alone counts from ``start_us``; ``time`` is Unix time in seconds, ISO 8601 or a timestamp. ``prefix`` is put before the LFN.
     """
     time_us = _time(values, start_us)
     lfn = values.get("lfn")
@@ -69,9 +69,14 @@ def _time(values: Mapping[str, Any], start_us: int | None) -> int:
     time_us = unix_us(value)
     if time_us is None:
         raise ParseError("field", f"{name} must be a time, not {quoted(value)}")
-    time_us += start_us or 0
+    if name == "t":
+        time_us += start_us or 0
     if not EARLIEST_US <= time_us <= LATEST_US:
-        hint = "" if start_us is not None else "; where times count from the start of the trace, say when that was with --start"
+        hint = ""
+        if name == "time":
+            hint = "; times that count from the start of the trace belong into a column t"
+        elif start_us is None:
+            hint = "; where times count from the start of the trace, say when that was with --start"
         raise ParseError("field", f"{name} must be in the years 2000 to 2100, not {quoted(value)}{hint}")
     return time_us
 

@@ -10,17 +10,19 @@ import csv
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smartcache.traces import (
     MAX_LINE_BYTES,
     ORACLE,
     Microseconds,
     SourceError,
+    column_names,
     first_line,
     lines,
     open_bytes,
     open_parquet,
+    parquet_errors,
     pyarrow,
     require_columns,
     total,
@@ -50,7 +52,7 @@ def rows(path: Path, kind: str) -> Iterator[Row]:
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
     file = open_parquet(path)
-    names = require_columns(path, file.schema_arrow.names)
+    names = require_columns(path, column_names(path, file))
     number = 0
     try:
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
@@ -58,7 +60,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             for values in zip(*columns, strict=True):
                 number += 1
                 yield Row(number, number, dict(zip(names, values, strict=True)))
-    except (OSError, pyarrow().ArrowException) as error:
+    except parquet_errors() as error:
         raise SourceError(f"{path}: after row {number}: {first_line(error)}") from error
 
 
@@ -92,38 +94,35 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     csv.field_size_limit(MAX_LINE_BYTES)
     stream, raw = open_bytes(path)
     with raw, stream:
-        reader = csv.reader(_texts(path, stream), strict=True)
+        texts = (line.decode("utf-8", "replace") for line in lines(path, stream))
         try:
-            header = next(reader, [])
+            header = _fields(next(texts, ""))
         except csv.Error as error:
             raise SourceError(f"{path}: its first line is no CSV header: {error}") from error
         header = [name.strip().removeprefix("\ufeff") for name in header]
         names = require_columns(path, header)
         places = [(name, header.index(name)) for name in names]
         number = 0
-        while True:
-            number += 1
+        for text in texts:
             values: Mapping[str, Any] | ParseError
             try:
-                fields = next(reader)
-            except StopIteration:
-                return
+                fields = _fields(text)
             except csv.Error as error:
                 values = ParseError("row", f"it is no CSV: {error}")
             else:
                 if not fields:
-                    number -= 1
                     continue
                 if len(fields) != len(header):
                     values = ParseError("row", f"it has {len(fields)} fields, the header {len(header)}")
                 else:
                     values = {name: fields[place] or None for name, place in places}
+            number += 1
             yield Row(number, raw.tell(), values)
 
 
-def _texts(path: Path, stream: IO[bytes]) -> Iterator[str]:
-    for line in lines(path, stream):
-        yield line.decode("utf-8", "replace")
+def _fields(line: str) -> list[str]:
+    """Of one line, alone: a quote that is never closed costs its own row, not all rows up to the next quote."""
+    return next(csv.reader((line,), strict=True), [])
 
 
 def _oracle_rows(path: Path) -> Iterator[Row]:

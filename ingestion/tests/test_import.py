@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from terminal_of import shown_on_a_terminal
+from test_fstream import closed, ident, opened, user, window
 
 from smartcache import traces
 from smartcache.ingestion import importer as importing
@@ -215,6 +217,37 @@ def test_a_wrong_value_is_named_with_its_file_row_rule_and_value_and_its_neighbo
     assert raw == b""
     assert said == [reason]
     assert done.line() == "3 rows, 2 records, 1 errors (1 field)"
+
+
+def test_a_start_is_not_added_to_times_that_are_absolute(tmp_path, take, output):
+    rows = [{"time": START_S + 5, "lfn": "/a", "size": 1}]
+    take(write_csv(tmp_path / "t.csv", rows), start_us=1_000_000_000)
+    take(write_csv(tmp_path / "r.csv", [{**rows[0], "time": 5}]), start_us=START_S * 1_000_000)
+    assert [record["open_lo_us"] for record in output.records] == [(START_S + 5) * 1_000_000]
+    assert "belong into a column t" in output.letters[0][0]
+
+
+@pytest.mark.parametrize("quote", ['"', '"x'])
+def test_a_quote_that_is_never_closed_costs_its_own_row_only(quote, tmp_path, take, output):
+    path = write_csv(tmp_path / "t.csv", [{**ROWS[0], "t": float(n)} for n in range(50)])
+    lines = path.read_text().splitlines(keepends=True)
+    lines[11] = lines[11].replace("/store", quote + "/store")
+    path.write_text("".join(lines))
+    assert take(path).line() == "50 rows, 49 records, 1 errors (1 row)"
+    assert [record["record_id"].rpartition("/")[2] for record in output.records] == [str(n) for n in range(1, 51) if n != 11]
+    assert f"{path} row 11: " in output.letters[0][0]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_column_that_is_there_twice_is_refused(name, tmp_path, take):
+    path = tmp_path / name
+    if name.endswith("csv"):
+        path.write_text("t,lfn,size,lfn\n1,/a,2,/b\n")
+    else:
+        columns = [pa.array([1.0]), pa.array(["/a"]), pa.array([2]), pa.array(["/b"])]
+        pq.write_table(pa.Table.from_arrays(columns, ["t", "lfn", "size", "lfn"]), path)
+    with pytest.raises(SourceError, match=r"column lfn is there more than once; give each a name of its own"):
+        take(path)
 
 
 def test_without_a_start_relative_times_are_refused_and_the_option_named(tmp_path, take, output):
@@ -470,6 +503,55 @@ def test_shoveled_captures_give_what_direct_ones_give(captured, tmp_path, take, 
     assert (done.records, said) == (237, [])
 
 
+F_IDENT, F_USER = ident(), user(1)
+
+
+def files_of(tmp_path, *files):
+    return [write_lines(tmp_path / f"s{number}", *map(shoveled, packets)) for number, packets in enumerate(files)]
+
+
+def test_an_open_finds_its_close_in_a_later_file_and_what_was_counted_is_said(tmp_path):
+    files = files_of(
+        tmp_path,
+        [F_IDENT, F_USER, window(opened(2, lfn=b"/later"), opened(3, lfn=b"/never"), pseq=0)],
+        [window(closed(2), closed(9), pseq=1), window(opened(4, user_id=77, lfn=b"/whose"), closed(4), pseq=4)],
+    )
+    out = tmp_path / "out"
+    answer = command("--format", "shoveler", *files, "--output", out)
+    assert answer.returncode == 0, answer.stderr
+    found = {record["lfn"]: record["b_read"] for record in map(json.loads, out.read_text().splitlines())}
+    assert found == {"/later": 4, "/whose": 4, "/never": None}
+    assert f"{files[1]}: 2 rows, 2 records\n" in answer.stderr
+    assert "at the end: 1 records of opens whose close is in no file\n" in answer.stderr
+    for counted in (
+        "packets_lost on_the_way 2",
+        "records_ignored close_without_open 1",
+        "opens_without_user  1",
+        "opens_unclosed shutdown 1",
+    ):
+        assert f"fstream {counted}" in answer.stderr
+
+
+def test_an_import_of_shoveled_packets_that_is_stopped_sends_no_open_as_unclosed(tmp_path):
+    """The second run has the same ids, and what comes first of each id counts."""
+    out = tmp_path / "out"
+    argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", "--format", "shoveler", "-", "--output", out]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(list(map(str, argv)), **pipes) as process:
+        for line in (*map(shoveled, (F_IDENT, F_USER, window(opened(2)))), "no message"):
+            process.stdin.write(line + "\n")
+        process.stdin.flush()
+        while "- line 4" not in (said := process.stderr.readline()):
+            assert said, "it has ended"
+        process.send_signal(signal.SIGTERM)
+        process.stdin.write("no message\n" * 3)
+        process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == 130, said
+    assert "start it again, with all files" in said
+    assert out.read_text() == ""
+
+
 def test_lines_that_are_no_message_are_named(tmp_path, take, output):
     path = write_lines(
         tmp_path / "s", "{", '{"remote":"h:1"}', '{"remote":"h","data":""}', '{"remote":"h:1","data":"*"}', shoveled(b"u\0\0\5alice")
@@ -522,6 +604,7 @@ def test_a_dry_run_checks_and_sends_nothing(tmp_path):
         (("no.parquet",), "is no file"),
         (("x.json",), "--format"),
         (("-", "--format", "csv"), "has to be a file"),
+        (("x.json", "--format", "shoveler", "--skip", "5"), "--skip does not go with shoveled packets"),
     ],
 )
 def test_wrong_usage_is_named(arguments, said_of_it, tmp_path):
