@@ -171,6 +171,10 @@ class Collector:
             except SinkError as error:
                 self._failure = str(error)
                 return
+            except Exception as error:  # whatever it is: without this thread nothing would be sent, ever
+                if not told:
+                    told = True
+                    say(f"asking Kafka at {self._config.kafka.bootstrap} failed, and is tried again each second: {error!r}")
             self._stopping.wait(_RETRY_S)
 
     def _health(self) -> Health:

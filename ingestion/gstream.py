@@ -161,10 +161,15 @@ class GStreamHandler:
         """See :class:`.output.Handler`."""
         try:
             packet = parse_packet(raw)
-            server = self._identify(packet, source)
         except ParseError as error:
             # The header alone: the records of other g-streams, as of third-party copies, have users in them.
             self._dead_letter(error, quotable(raw, b'{"code":').partition(b"\n")[0], recv_us)
+            return
+        server = self._identify(packet, source)
+        if server is None:
+            # Of pfc's own all of it: its records, which can be had from there, name files only.
+            reason = "the header does not name host and port, and no identity came; use `fullhdr` in xrootd.mongstream"
+            self._dead_letter(ParseError("no_identity", reason), raw if packet.kind == PFC else raw.partition(b"\n")[0], recv_us)
             return
         if packet.code == "=":
             self._counters.add("records_ignored", STREAM, "ident")
@@ -218,7 +223,7 @@ class GStreamHandler:
             )
         self._counters.add("records_parsed", STREAM, count=parsed)
 
-    def _identify(self, packet: Packet, source: str) -> Server:
+    def _identify(self, packet: Packet, source: str) -> Server | None:
         server = packet.server
         key = (source, server.start_s, packet.sid)
         if server.cache:
@@ -227,9 +232,7 @@ class GStreamHandler:
                 if len(self._identities) > self.MAX_IDENTITIES:
                     del self._identities[next(iter(self._identities))]
             return server
-        if key not in self._identities:
-            raise ParseError("no_identity", "the header does not name host and port; use `fullhdr` in xrootd.mongstream")
-        return self._identities[key]
+        return self._identities.get(key)
 
     def _dead_letter(self, error: ParseError, raw: bytes, recv_us: int) -> None:
         self._counters.add("dead_letters", STREAM, error.cause)
@@ -244,11 +247,18 @@ def _lines(body: bytes) -> list[bytes]:
     if all(_AFTER_LFN in part for part in parts):
         return parts
     lines: list[bytes] = []
+    record: list[bytes] = []  # the parts of the record at hand; joined once
+    within_lfn = False
     for part in parts:
-        if lines and lines[-1].startswith(_PREFIX) and _AFTER_LFN not in lines[-1] and not part.startswith(_PREFIX):
-            lines[-1] += b"\n" + part
-        else:
-            lines.append(part)
+        starts = part.startswith(_PREFIX)
+        if record and (starts or not within_lfn):
+            lines.append(b"\n".join(record))
+            record = []
+        if not record:
+            within_lfn = starts
+        record.append(part)
+        within_lfn = within_lfn and _AFTER_LFN not in part
+    lines.append(b"\n".join(record))
     return lines
 
 

@@ -2,9 +2,10 @@
 
 A file of slots of 40 bytes, one a sender, little-endian: hash of stream and sender (16 bytes), the number of its next packet (int64), when
 it was heard (int64, Unix microseconds), CRC-32 of these (uint32), 4 bytes of nothing. The first slot holds a magic word and when the file
-was made. A slot is written in place, by one call that a killed process either made or not, once the records before it are in the spool: a
-collector killed in between counts packets as lost which are there, never the other way round. A machine that dies may leave older numbers,
-with the same effect. What a packet said that is no record yet, as an open that waits for its close, is not in the spool: see :mod:`.opens`.
+was made. The file is made once, beside its place; a slot is written in place, by one call that a killed process either made or not, once
+the records before it are in the spool: a collector killed in between counts packets as lost which are there, never the other way round. A
+machine that dies may leave older numbers, with the same effect. What a packet said that is no record yet, as an open that waits for its
+close, is not in the spool: see :mod:`.opens`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Numbering:
         self._moved: dict[tuple[str, Hashable], int] = {}
         self._digests: dict[tuple[str, Hashable], bytes] = {}
         self._file = -1
+        self._free: list[int] = []
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            self._read(os.pread(self._file, (MAX_SENDERS + 1) * _SLOT.size, 0), now_us)
+            self._open(now_us)
         except OSError as error:
             self._fail(error)
 
@@ -79,25 +80,41 @@ class Numbering:
         return found
 
     def _free_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
         if len(self._senders) < MAX_SENDERS:
             return len(self._senders) + 1
         return self._senders.popitem(last=False)[1][0]
 
-    def _read(self, content: bytes, now_us: int) -> None:
+    def _open(self, now_us: int) -> None:
+        """Take the file as it stands: nothing of it is written anew, so nothing is lost to a full disk or a process that is killed here."""
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._make(now_us)
+            return
+        content = os.pread(self._file, (MAX_SENDERS + 1) * _SLOT.size, 0)
         slots = [content[at : at + _SLOT.size] for at in range(0, len(content) - _SLOT.size + 1, _SLOT.size)]
         head = _unpacked(slots[0]) if slots else None
-        if head is not None and head[0] == _MAGIC:
-            self.since_us = head[1]
-            heard = sorted((each[2], each[0], each[1]) for each in map(_unpacked, slots[1:]) if each is not None)
-        else:
-            if content:
-                self._say(f"{self._path} cannot be read: what was sent while no collector ran is not counted as lost this time")
-            heard = []
-        os.ftruncate(self._file, 0)
+        if head is None or head[0] != _MAGIC:
+            self._say(f"{self._path} cannot be read: what was sent while no collector ran is not counted as lost this time")
+            os.close(self._file)
+            self._file = -1
+            self._make(now_us)
+            return
+        self.since_us = head[1]
+        found = [(slot, _unpacked(raw)) for slot, raw in enumerate(slots[1:], 1)]
+        heard = sorted((each[2], slot, each[0], each[1]) for slot, each in found if each is not None)
+        self._senders.update((digest, (slot, number)) for _, slot, digest, number in heard)
+        used = {slot for slot, _ in self._senders.values()}
+        self._free = [slot for slot, _ in found if slot not in used]
+
+    def _make(self, now_us: int) -> None:
+        """An empty one, whole before it has its name."""
+        beside = self._path.with_name(self._path.name + ".new")
+        self._file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         self._write(0, _MAGIC, self.since_us, now_us)
-        for slot, (heard_us, digest, number) in enumerate(heard, 1):
-            self._senders[digest] = slot, number
-            self._write(slot, digest, number, heard_us)
+        beside.replace(self._path)
 
     def _write(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
         if self._file < 0:

@@ -93,6 +93,35 @@ def test_a_loop_that_does_not_turn_is_not_healthy(monkeypatch, tmp_path):
         thread.join()
 
 
+def test_an_error_that_nobody_expects_of_the_client_library_does_not_end_the_sending(monkeypatch, tmp_path, capsys):
+    """In this process: the library cannot be made to fail so."""
+    gstream, fstream, decision_port = free_ports(3)
+    config = tmp_path / "collector.toml"
+    config.write_text(
+        f"[collector]\ngstream_port = {gstream}\nfstream_port = {fstream}\ndecision_port = {decision_port}\nmetrics_port = 0\n"
+        f'[kafka]\nbootstrap = "{LOOPBACK}:1"\n[spool]\ndir = "{tmp_path / "spool"}"\n'
+    )
+    one = collector.Collector(load(config))
+    monkeypatch.setattr(collector, "_RETRY_S", 0.01)
+    asked = []
+
+    def fails_twice():
+        asked.append(1)
+        if len(asked) < 3:
+            raise RuntimeError("of the library")
+        one._sink.open = True
+
+    monkeypatch.setattr(one._sink, "ensure_topics", fails_twice)
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    try:
+        until(lambda: one._sink.open, "open")
+    finally:
+        one.stop()
+        thread.join()
+    assert capsys.readouterr().err.count("of the library") == 1
+
+
 def test_sigterm_sends_opens_that_are_still_open(captured, launch, broker, validate):
     broker.start()
     collector = launch(shutdown_s=45.0)

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -248,6 +249,24 @@ def test_a_header_without_host_needs_the_identity(handler, output, counters):
     handler.handle(IDENT, "127.0.0.1", NOW)
     handler.handle(packet(line("/two"), source=bare, pseq=2), "127.0.0.1", NOW)
     assert [(r["cache"], r["lfn"]) for r in output.records] == [("h:1094", "/two")]
+
+
+def test_what_no_identity_was_there_for_is_kept_whole_where_it_is_pfcs(handler, output):
+    ours, others = packet(line("/one"), line("/two"), source={}), packet(b'{"Client":"alice.1:2@host"}', source={}, kind="P", pseq=2)
+    handler.handle(ours, "127.0.0.1", NOW)
+    handler.handle(others, "127.0.0.1", NOW)
+    assert [raw for _, raw in output.letters] == [ours, others.partition(b"\n")[0]]
+    assert all(reason.startswith("no_identity: ") for reason, _ in output.letters)
+
+
+def test_a_packet_made_to_be_slow_is_not(handler, output):
+    made = packet(b'{"event":"file_close","lfn":"' + b'\n{"' * 21_000)
+    begin = time.process_time()
+    parts = parse_packet(made).lines
+    assert time.process_time() - begin < 0.1
+    assert len(parts) == 1
+    handler.handle(made, "127.0.0.1", NOW)
+    assert len(output.letters) == 1
 
 
 def test_a_binary_packet_at_this_port_is_not_quoted(handler, output):

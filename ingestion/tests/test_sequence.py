@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 
 import pytest
 
@@ -180,9 +181,36 @@ def test_senders_on_disk_are_bounded_and_the_one_heard_longest_ago_goes(tmp_path
 def test_a_file_that_is_none_is_begun_anew(tmp_path, damage):
     (tmp_path / "numbering").write_bytes(damage)
     life = Life(tmp_path)
-    assert len(life.said) == bool(damage)
+    assert len(life.said) == 1, "an empty file is one that has lost its numbers"
     life.hears(1, 2).ends()
     assert Life(tmp_path).hears(4).ends() == [0, 1]
+
+
+def test_a_start_writes_nothing_of_what_is_there(tmp_path):
+    """So a full disk, or a kill -9 at that moment, costs no numbers. A limit on the size of files stands for the disk."""
+    file = tmp_path / "numbering"
+    Life(tmp_path).hears(5, sender="a").hears(6, sender="b").ends()
+    whole, inode = file.read_bytes(), file.stat().st_ino
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        life = Life(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (life.said, file.read_bytes(), file.stat().st_ino) == ([], whole, inode)
+    assert life.hears(8, sender="a").hears(7, sender="b").ends() == [0, 2]
+
+
+def test_a_slot_that_was_damaged_is_used_again(tmp_path):
+    file = tmp_path / "numbering"
+    Life(tmp_path).hears(5, sender="a").hears(6, sender="b").hears(7, sender="c").ends()
+    raw = bytearray(file.read_bytes())
+    raw[2 * 40 + 3] ^= 1
+    file.write_bytes(raw)
+    assert Life(tmp_path).hears(1, sender="d").hears(1, sender="e").ends() == [0, 0]
+    found = Life(tmp_path).numbering
+    assert [found.expected("gstream", sender) for sender in "abcde"] == [6, None, 8, 2, 2]
+    assert file.stat().st_size == 5 * 40
 
 
 def test_any_byte_of_the_file_changed_gives_no_number_that_was_not_written(tmp_path):
