@@ -6,6 +6,7 @@ stops instead. Not thread-safe.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -155,10 +156,11 @@ class LinesOutput:
     With standard output the dead letters' reasons go to ``say``.
     """
 
-    def __init__(self, path: str, dlq_suffix: str, say: Callable[[str], None]) -> None:
+    def __init__(self, path: str, dlq_suffix: str, say: Callable[[str], None], append: bool = False) -> None:
         """:class:`BatchError` where the file cannot be made."""
         self._say = say
         self._path = path
+        self._append = append
         self._dlq_path = None if path == "-" else Path(path + dlq_suffix)
         self._dlq: IO[str] | None = None
         self._file: IO[str]
@@ -166,7 +168,7 @@ class LinesOutput:
             self._file = sys.stdout
             return
         try:
-            self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115
+            self._file = _open_lines(path, append)
         except OSError as error:
             raise BatchError(f"{path} cannot be written ({error.strerror}); name another file with --output") from error
 
@@ -180,7 +182,10 @@ class LinesOutput:
             self._say(reason)
             return
         if self._dlq is None:
-            self._dlq = self._dlq_path.open("w", encoding="utf-8")
+            try:
+                self._dlq = _open_lines(str(self._dlq_path), self._append)
+            except OSError as error:
+                raise BatchError(f"{self._dlq_path} cannot be written ({error.strerror}); name another file with --output") from error
         self._write(self._dlq, letter(stream, reason, raw, recv_us))
 
     def flush(self) -> None:
@@ -205,6 +210,17 @@ class LinesOutput:
             raise Stopped from error
         except OSError as error:
             raise BatchError(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def _open_lines(path: str, append: bool) -> IO[str]:
+    """A file for lines; one that ends within a line, as after a kill -9, gets its end first."""
+    file = open(path, "a" if append else "w", encoding="utf-8")  # noqa: SIM115
+    if append and file.seekable() and file.tell():
+        with open(path, "rb") as written:
+            written.seek(-1, os.SEEK_END)
+            if written.read() != b"\n":
+                file.write("\n")
+    return file
 
 
 class Nowhere:

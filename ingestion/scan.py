@@ -28,6 +28,8 @@ MAX_BYTES = 256 << 20
 QUOTED_BYTES = 64 << 10
 #: A file written later than this before it was read may be in the midst of it, and may change again without its times showing it.
 SETTLED_S = 1.0
+#: The clock of the disk's server may be ahead of ours by so much.
+CLOCKS_DIFFER_S = 60.0
 #: How often a file that changes while it is read is read.
 _READS = 3
 
@@ -132,7 +134,8 @@ class Scan:
             counts.unreadable += 1
             return
         now_s = time.time()
-        settled = now_s - max(status.st_ctime, status.st_mtime) > SETTLED_S
+        # A time far ahead of now is a wrong clock's; it would hold the file back for good.
+        settled = not any(-CLOCKS_DIFFER_S <= now_s - when <= SETTLED_S for when in (status.st_ctime, status.st_mtime))
         try:
             record = cinfo.parse(self._lfn(path), content, self._cache, int(now_s * 1e6))
         except ParseError as error:

@@ -25,7 +25,9 @@ def scan_cinfo(
     ],
     cache: Annotated[str, typer.Option(help="The cache id, HOST:PORT as XRootD names the server; the same as in its other records.")],
     prefix: Annotated[str, typer.Option(help="What the LFNs of the files in the folder begin with.")] = "/",
-    output: Annotated[str, typer.Option(help="Write JSON lines to this file (-: standard output), not to Kafka.")] = "",
+    output: Annotated[
+        str, typer.Option(help="Write JSON lines to this file (-: standard output), not to Kafka. With --state: behind those there.")
+    ] = "",
     state: Annotated[
         Path | None, typer.Option(help="What was seen is kept here. Default: in `state_dir` of section `scan`; with --output, none.")
     ] = None,
@@ -84,7 +86,9 @@ def _run(config: Config, folder: Path, cache: str, prefix: str, output: str, sta
     known, problem = load(state, identity) if state and not full else (Known(), "")
     if problem:
         say(f"{problem}; every file is read")
-    sink: BatchOutput = LinesOutput(output, config.kafka.dlq_suffix, say) if output else KafkaOutput(config, say, stop)
+    # Where a state is gone by, only what has changed comes now: it goes behind what is there.
+    going_on = state is not None and state.exists() and not full and not problem
+    sink: BatchOutput = LinesOutput(output, config.kafka.dlq_suffix, say, append=going_on) if output else KafkaOutput(config, say, stop)
     scan = Scan(folder, cache, sink, known, prefix=prefix, stop=stop)
 
     def save(final: bool) -> None:

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from cinfo_bytes import access, make
+from collector_site import until
 from terminal_of import shown_on_a_terminal
 
 from smartcache.ingestion import known, scan
@@ -168,6 +170,18 @@ def test_one_written_a_moment_ago_is_no_dead_letter_yet_and_is_read_again_next_t
     assert output.letters == []
 
 
+def test_a_broken_one_whose_time_is_in_the_future_is_a_dead_letter_all_the_same(tree, output, monkeypatch):
+    soon, later = put(tree, "/soon", make()[:-1]), put(tree, "/later", make()[:-1])
+    now = soon.stat().st_ctime + 10  # at rest for ten seconds, by this clock
+    monkeypatch.setattr(scan.time, "time", lambda: now)
+    monkeypatch.setattr(scan, "SETTLED_S", 1.0)
+    os.utime(soon, (now + 5, now + 5))
+    os.utime(later, (now + 86_400, now + 86_400))
+    done = run(tree, output)
+    assert (done.counts.refused, done.counts.changing) == ({"truncated": 1}, 1)
+    assert "later.cinfo" in output.letters[0][0]
+
+
 def test_files_and_folders_that_vanish_are_counted(tree, output):
     for n in range(20):
         put(tree, f"/d{n}/f")
@@ -259,6 +273,28 @@ def test_the_command_writes_lines_and_says_what_it_found(tree, tmp_path, validat
     assert "2 .cinfo files in 2 folders, 1 records" in answer.stderr
     to_screen = command(tree, "--cache", CACHE, "--output", "-")
     assert json.loads(to_screen.stdout)["record_id"] == record["record_id"]
+
+
+def test_lines_of_a_second_scan_go_behind_those_of_the_first(tree, tmp_path):
+    out = tmp_path / "out.jsonl"
+    arguments = (tree, "--cache", CACHE, "--output", out, "--state", tmp_path / "state")
+    lfns = lambda: sorted(json.loads(line)["lfn"] for line in out.read_text().splitlines())  # noqa: E731
+    os.utime(put(tree, "/first"), (1, 1))
+    until_settled(tree)
+    assert command(*arguments).returncode == 0
+    put(tree, "/second")
+    with out.open("a") as file:
+        file.write('{"lfn":"/half')  # as after a kill -9 in the midst of a line
+    assert command(*arguments).returncode == 0
+    lines = out.read_text().splitlines()
+    assert [json.loads(lines[n])["lfn"] for n in (0, 2)] == ["/first", "/second"]
+    assert command(*arguments, "--full").returncode == 0
+    assert lfns() == ["/first", "/second"]
+
+
+def until_settled(tree):
+    """Wait until the files are as old as a scan wants them."""
+    until(lambda: time.time() - max(path.stat().st_ctime for path in tree.iterdir()) > 1.1, "at rest")
 
 
 def test_wrong_usage_is_named(tmp_path):
