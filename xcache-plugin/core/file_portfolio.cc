@@ -119,7 +119,22 @@ struct FilePortfolio::Past {
   std::vector<double> losses;       // of the shadows; none: not known
   int64_t lru_missed_bytes = 0;
   Portfolio::Losses own;
+  // What the model has said of them, by file, and over which edges: not kept over a restart.
+  std::unordered_map<uint64_t, ForecastCache::Said, MixHash> said;
+  ForecastCache::Edges edges;
 
+  void TakeForecasts(const Cache& cache) {
+    if (!cache.forecasts) return;
+    edges = cache.forecasts->edges();
+    said.reserve(cache.known.size());
+    for (const Cache::Known& each : cache.known)
+      if (const ForecastCache::Said& of_it = cache.forecasts->said(cache.ObjectOf(&each)); of_it.buckets != 0)
+        said.emplace(each.file, of_it);
+  }
+  void TellForecast(Cache* cache, uint64_t file) const {
+    const auto found = said.find(file);
+    if (found != said.end()) cache->forecasts->Use(cache->ObjectOf(cache->Find(file)), found->second);
+  }
   void Take(const Cache& cache) {
     files = cache.known;
     for (size_t e = 0; e < cache.shadows.count(); ++e) losses.push_back(cache.shadows.loss(e));
@@ -206,10 +221,12 @@ bool FilePortfolio::Tidy() {
         if (TellSome()) return made;
         continue;
       }
-      if (cache_)
+      if (cache_) {
         past->Take(*cache_);
-      else if (read_)
+        past->TakeForecasts(*cache_);
+      } else if (read_) {
         past = std::move(read_);
+      }
       cache_.reset();  // its memory is needed for the new one
     }
     Begin(past.get());
@@ -236,7 +253,8 @@ bool FilePortfolio::TellSome() {
 }
 
 // A new cache, told of the past: of each file its last open and the one before, all in their order. So who goes by recency, or by the time
-// between two opens, holds what it held; counts begin anew. What the telling costs is not counted: the losses are those of before, or none.
+// between two opens, holds what it held, and so does the model, whose forecasts are kept; counts begin anew. What the telling costs is not
+// counted: the losses are those of before, or none.
 void FilePortfolio::Begin(Past* past) {
   past->Sort();
   const size_t kept = most_files_ - most_files_ / 4;
@@ -244,7 +262,8 @@ void FilePortfolio::Begin(Past* past) {
   const size_t reserved = std::clamp((past->files.size() - skipped) * 2, kFewest, most_files_);
   auto cache = std::make_unique<Cache>(room_.load(std::memory_order_relaxed), per_open_, model_, reserved);
   if (past->losses.size() != cache->shadows.count())
-    *past = Past{std::move(past->files), std::vector<double>(cache->shadows.count()), 0, {}};
+    *past = Past{std::move(past->files), std::vector<double>(cache->shadows.count()), 0, {}, {}, {}};
+  if (cache->forecasts) cache->forecasts->Use(past->edges);
   std::vector<std::pair<uint64_t, const Cache::Known*>> opens;
   for (size_t i = skipped; i < past->files.size(); ++i) {
     const Cache::Known& each = past->files[i];
@@ -256,6 +275,7 @@ void FilePortfolio::Begin(Past* past) {
     if (i % kLossesEvery == 0) past->Restore(cache.get());
     const Cache::Known& each = *opens[i].second;
     cache->Request({each.file, 0, each.t_us, each.bytes, 1.0, static_cast<double>(each.base_rate)}, each.bytes, nullptr);
+    past->TellForecast(cache.get(), each.file);
   }
   past->Restore(cache.get());
   {

@@ -197,6 +197,12 @@ TEST(FilePortfolio, FollowsAModelThatKnows) {
     return count;
   };
   const int with = hits(&portfolio, true), without = hits(&blind, false);
+  // Another size of the disk, and so a new cache: what the model has said is not forgotten.
+  portfolio.Room(1100);
+  ASSERT_TRUE(portfolio.Tidy());
+  int kept = 0;
+  for (uint64_t i = 0; i < 80; ++i) kept += portfolio.Worth(Mix(i)).value_or(-1) >= 0;
+  EXPECT_GT(kept, 75);
   EXPECT_GT(with, 9000);  // of 10 000
   EXPECT_LT(without, with - 1000);
   EXPECT_GT(portfolio.state().weights[9].second, 0.9);

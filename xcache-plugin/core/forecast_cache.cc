@@ -26,10 +26,10 @@ void ForecastCache::Tell(int64_t t_us, double base_rate, const Forecast* forecas
   base_rate_ = base_rate;
   forecast_ = forecast;
   if (!forecast) return;
-  horizon_s_ = forecast->horizon_s;  // may be another over the same edges
-  if (forecast->id == edges_id_ && forecast->edges == edges_s_.size()) return;
-  edges_s_.assign(forecast->edges_s, forecast->edges_s + forecast->edges);
-  edges_id_ = forecast->id;
+  edges_.horizon_s = forecast->horizon_s;  // may be another over the same edges
+  if (forecast->id == edges_.id && forecast->edges == edges_.edges_s.size()) return;
+  edges_.edges_s.assign(forecast->edges_s, forecast->edges_s + forecast->edges);
+  edges_.id = forecast->id;
 }
 
 void ForecastCache::Replay(const uint32_t* objects, const int64_t* sizes, size_t n) {
@@ -64,12 +64,13 @@ void ForecastCache::Remember(Known* known, int64_t size) {
   known->size = size;
   known->last_us = now_us_;
   known->base_rate = static_cast<float>(base_rate_);
-  known->buckets = 0;
+  Said& said = known->said;
+  said.buckets = 0;
   if (!forecast_ || forecast_->edges + 1 > kOutputs) return;
-  known->forecast_id = forecast_->id;
-  known->buckets = static_cast<uint32_t>(forecast_->edges + 1);
-  for (size_t i = 0; i < known->buckets; ++i)
-    known->outputs[i] = static_cast<uint16_t>(std::lround(std::clamp(forecast_->outputs[i], 0.0, 1.0) * kShare));
+  said.forecast_id = forecast_->id;
+  said.buckets = static_cast<uint32_t>(forecast_->edges + 1);
+  for (size_t i = 0; i < said.buckets; ++i)
+    said.outputs[i] = static_cast<uint16_t>(std::lround(std::clamp(forecast_->outputs[i], 0.0, 1.0) * kShare));
 }
 
 bool ForecastCache::MakeRoom(uint32_t object, int64_t size) {
@@ -81,12 +82,12 @@ Candidates::Judged ForecastCache::Judge(uint32_t object) const {
   const Known& known = known_[object];
   const double age_s = static_cast<double>(now_us_ - known.last_us) * 1e-6;
   double within = 0;
-  if (known.buckets != 0 && known.forecast_id == edges_id_) {
+  if (known.said.buckets != 0 && known.said.forecast_id == edges_.id) {
     float outputs[kOutputs];
-    for (size_t i = 0; i < known.buckets; ++i) outputs[i] = static_cast<float>(known.outputs[i] / kShare);
-    within = OpenWithin(edges_s_.data(), outputs, edges_s_.size(), age_s, horizon_s_);
-  } else if (horizon_s_ > 0) {
-    within = UnscoredOpenWithin(static_cast<double>(known.base_rate), age_s, horizon_s_);
+    for (size_t i = 0; i < known.said.buckets; ++i) outputs[i] = static_cast<float>(known.said.outputs[i] / kShare);
+    within = OpenWithin(edges_.edges_s.data(), outputs, edges_.edges_s.size(), age_s, edges_.horizon_s);
+  } else if (edges_.horizon_s > 0) {
+    within = UnscoredOpenWithin(static_cast<double>(known.base_rate), age_s, edges_.horizon_s);
   }
   return {per_open_ ? within / static_cast<double>(std::max<int64_t>(known.size, 1)) : within, static_cast<double>(known.last_us), object};
 }

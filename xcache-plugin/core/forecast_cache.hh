@@ -22,6 +22,25 @@ class ForecastCache final : public ObjectPolicy {
   // `per_open`: see worth.hh.
   ForecastCache(int64_t capacity, bool per_open, uint64_t seed = 1);
 
+  static constexpr size_t kOutputs = 16;  // of a longer distribution nothing is kept
+  // What a model said of a file at its last open.
+  struct Said {
+    uint32_t forecast_id = 0;      // of the edges
+    uint32_t buckets = 0;          // 0: no forecast
+    uint16_t outputs[kOutputs]{};  // shares, of 65535
+  };
+  // Of the newest model.
+  struct Edges {
+    std::vector<double> edges_s;
+    uint32_t id = 0;
+    double horizon_s = 0;
+  };
+  // What one cache was told, for another to go on with. The object must have been requested.
+  const Said& said(uint32_t object) const { return known_[object].said; }
+  const Edges& edges() const { return edges_; }
+  void Use(const Edges& edges) { edges_ = edges; }
+  void Use(uint32_t object, const Said& said) { known_[object].said = said; }
+
   // Of the next request: when it is, how often files of its dataset are opened again, and what the model said, null for nothing.
   void Tell(int64_t t_us, double base_rate, const Forecast* forecast);
 
@@ -33,13 +52,10 @@ class ForecastCache final : public ObjectPolicy {
   PolicyCounters counters() const override { return counters_; }
 
  private:
-  static constexpr size_t kOutputs = 16;  // of a longer distribution nothing is kept
   struct Known {
     int64_t size = 0, last_us = 0;
     float base_rate = 0;
-    uint32_t forecast_id = 0;      // of the edges
-    uint32_t buckets = 0;          // 0: no forecast
-    uint16_t outputs[kOutputs]{};  // shares, of 65535
+    Said said;
   };
   void Remember(Known* known, int64_t size);
   bool MakeRoom(uint32_t object, int64_t size);
@@ -53,13 +69,11 @@ class ForecastCache final : public ObjectPolicy {
   std::vector<uint32_t>* removed_ = nullptr;
   PolicyCounters counters_;
 
-  // Told of the next request, or of the last; the edges of the newest model.
+  // Told of the next request, or of the last.
   int64_t now_us_ = 0;
   double base_rate_ = 0;
   const Forecast* forecast_ = nullptr;
-  std::vector<double> edges_s_;
-  uint32_t edges_id_ = 0;
-  double horizon_s_ = 0;
+  Edges edges_;
 };
 
 }  // namespace smartcache
