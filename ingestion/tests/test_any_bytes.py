@@ -6,13 +6,15 @@ import string
 import struct
 from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cinfo_bytes import access, make, make_old
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from smartcache import traces
-from smartcache.ingestion import cinfo, jobs, trace, trace_files
+from smartcache.ingestion import cinfo, fstream, jobs, trace, trace_files
 from smartcache.ingestion.counters import Counters
 from smartcache.ingestion.decision import DecisionHandler
 from smartcache.ingestion.errors import ParseError
@@ -259,13 +261,42 @@ f_packets = st.one_of(
 @given(st.lists(f_packets, max_size=12))
 @example([b"f" + GOOD_F[1][1:], b"=" + GOOD_F[1][1:]])
 def test_fstream(output, packets):
+    output.records.clear()
     output.letters.clear()
-    handler = FStreamHandler(output, Counters(), PSEUDONYMS)
+    counters = Counters()
+    handler = FStreamHandler(output, counters, PSEUDONYMS)
+    opens = closes = unreadable = 0
     for raw in packets:
+        before = counters.get("packets_duplicate", "fstream")
         handler.handle(raw, HERE, NOW)
+        events, fits = _events(raw)
+        unreadable += not fits
+        if counters.get("packets_duplicate", "fstream") == before:
+            opens += sum(type(event) is fstream.Open for event in events)
+            closes += sum(type(event) is fstream.Close for event in events)
     handler.close(NOW)
     assert handler.open_count == handler.waiting_count == 0
+    # Every packet is accounted for: it is a dead letter, or each open in it is a record (sent, or with a dead letter), or counted.
+    unidentified = [json.loads(raw) for reason, raw in output.letters if reason.startswith("no_identity")]
+    made = [*output.records, *unidentified]
+    assert len(output.letters) == unreadable + len(unidentified)
+    assert len(made) + counters.get("records_ignored", "fstream", "open_without_lfn") == opens
+    closed = sum(record["close_lo_us"] is not None for record in made)
+    unclosed = counters.total("opens_unclosed", "fstream")
+    assert len(made) - unclosed <= closed <= closes
+    assert closes - closed <= sum(counters.get("records_ignored", "fstream", why) for why in ("close_without_open", "open_without_lfn"))
     assert not any(WHO.encode() in raw or WHO in reason for reason, raw in output.letters)
+
+
+def _events(raw):
+    """What is in a window, and whether the packet can be read at all."""
+    parsers = {"f": fstream.parse_window, "u": fstream.parse_user, "d": fstream.parse_path, "=": fstream.parse_ident}
+    try:
+        code = fstream.parse_header(raw).code
+        found = parsers[code](raw) if code in parsers else None
+    except ParseError:
+        return [], False
+    return (found.events if code == "f" else []), code in parsers or code in fstream.IGNORED_CODES
 
 
 # --- decisions ----------------------------------------------------------------------------------------------------------------------------
@@ -379,11 +410,11 @@ def message(packet, remote="192.0.2.7:1093"):
 def test_shoveler(output, messages):
     output.letters.clear()
     counters = Counters()
-    fstream = FStreamHandler(output, counters, PSEUDONYMS)
-    handler = ShovelerHandler(output, counters, GStreamHandler(output, counters), fstream)
+    opens = FStreamHandler(output, counters, PSEUDONYMS)
+    handler = ShovelerHandler(output, counters, GStreamHandler(output, counters), opens)
     for raw in messages:
         handler.handle(raw, HERE, NOW)
-    fstream.close(NOW)
+    opens.close(NOW)
     assert not any(WHO.encode() in raw or WHO in reason for reason, raw in output.letters)
 
 
@@ -407,6 +438,31 @@ def test_csv(tmp_path, validate, content):
     path.write_bytes(content)
     with suppress(traces.SourceError):
         _check(trace_files.rows(path, "csv"), validate)
+
+
+def parquet():
+    """A small file, compressed and dictionary-encoded as they come."""
+    rows = [{"t": float(n), "lfn": f"/a{n % 3}", "size": n, "bytes_read": 1, "user": "x"} for n in range(20)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=8)
+    return sink.getvalue().to_pybytes()
+
+
+@every
+@given(st.one_of(st.binary(max_size=200), spoiled(parquet())))
+def test_parquet(tmp_path, validate, content):
+    path = tmp_path / "x.parquet"
+    path.write_bytes(content)
+    with suppress(traces.SourceError):
+        _check(trace_files.rows(path, "parquet"), validate)
+
+
+def test_parquet_of_which_each_byte_in_turn_is_another(tmp_path, validate):
+    path, whole = tmp_path / "x.parquet", parquet()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xA5]) + whole[at + 1 :])
+        with suppress(traces.SourceError):
+            _check(trace_files.rows(path, "parquet"), validate)
 
 
 @every
