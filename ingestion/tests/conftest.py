@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from collector_site import WAIT_S, Broker, Collector
+from golden_records import datagrams
 
 from smartcache.ingestion.counters import Counters
 from smartcache.ingestion.output import letter
@@ -69,8 +70,7 @@ def captured(captures: Path) -> Callable[[str], list[bytes]]:
     """The datagrams of one capture file."""
 
     def read(name: str) -> list[bytes]:
-        rows = [json.loads(line) for line in (captures / name).read_text().splitlines()]
-        return [bytes.fromhex(row["hex"]) if "hex" in row else row["raw"].encode() for row in rows if "marker" not in row]
+        return datagrams(captures / name)
 
     return read
 
