@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import NamedTuple
 
 from . import fstream
@@ -28,6 +29,7 @@ from .numbering import Numbering
 from .output import Output, Record
 from .pseudonym import Pseudonyms
 from .sequence import Sequences
+from .tables import Bound, Budget, Table
 
 STREAM = "fstream"
 #: Servers remembered, dead ones included; the one heard of longest ago goes first, its opens are sent unclosed.
@@ -40,8 +42,10 @@ MAX_USERS = 262_144
 MAX_PATHS = 65_536
 #: Finished records that wait for their server's identity, over all servers: about 1 kB each. One more is dropped.
 MAX_WAITING = 65_536
-#: Closes per server that came before their open did (packets that overtook each other).
-MAX_EARLY_CLOSES = 1024
+#: Closes that came before their open did (packets that overtook each other), over all servers: about 0.4 kB each.
+MAX_EARLY_CLOSES = 65_536
+#: Bytes of the names of files and programs in all of these: a name may have 4096. With one too many, what goes is as above.
+MAX_NAME_BYTES = 256 << 20
 
 _US = 1_000_000
 #: The f-stream cuts its seconds, so a window ends within its last second.
@@ -91,14 +95,14 @@ class Server:
 
     start_s: int
     sid: int
+    users: Table[Client]
+    paths: Table[NamedFile]
+    opens: Table[PendingOpen]
+    early_closes: Table[EarlyClose]
+    waiting: Table[Record]
     cache: str = ""
-    users: OrderedDict[int, Client] = field(default_factory=OrderedDict)
     #: The users' ids by their sessions.
     sessions: dict[str, int] = field(default_factory=dict)
-    paths: OrderedDict[int, NamedFile] = field(default_factory=OrderedDict)
-    opens: OrderedDict[int, PendingOpen] = field(default_factory=OrderedDict)
-    early_closes: OrderedDict[int, EarlyClose] = field(default_factory=OrderedDict)
-    waiting: list[Record] = field(default_factory=list)
 
 
 class FStreamHandler:
@@ -111,10 +115,23 @@ class FStreamHandler:
         self._sequences = Sequences(STREAM, fstream.PSEQ_MODULUS, fstream.PSEQ_FIRST, counters, numbering)
         self._servers: OrderedDict[ServerKey, Server] = OrderedDict()
         self._alive: dict[str, ServerKey] = {}
-        self.open_count = 0
-        self.waiting_count = 0
-        self._user_count = 0
-        self._path_count = 0
+        names = Budget(MAX_NAME_BYTES)
+        self._users = Bound[Client](MAX_USERS, names, _client_bytes)
+        self._paths = Bound[NamedFile](MAX_PATHS, names, lambda path: getsizeof(path.lfn))
+        self._opens = Bound[PendingOpen](MAX_OPENS, names, lambda open_: getsizeof(open_.event.lfn) + _client_bytes(open_.client))
+        self._early_closes = Bound[EarlyClose](MAX_EARLY_CLOSES, names, lambda _: 0)
+        self._waiting = Bound[Record](MAX_WAITING, names, lambda record: getsizeof(record["lfn"]) + getsizeof(record["app"]))
+        self._serial = 0
+
+    @property
+    def open_count(self) -> int:
+        """Opens that wait for their close."""
+        return self._opens.count
+
+    @property
+    def waiting_count(self) -> int:
+        """Records that wait for their server's identity."""
+        return self._waiting.count
 
     def handle(self, raw: bytes, source: str, recv_us: int) -> None:
         """See :class:`.output.Handler`."""
@@ -142,12 +159,13 @@ class FStreamHandler:
         """Send every open unclosed; what still has no identity becomes a dead letter."""
         for server in self._servers.values():
             self._emit_unclosed(server, "shutdown", recv_us)
-            for record in server.waiting:
+            for record in server.waiting.take_all():
                 reason = "no_identity: the server's `=` packet never came; use `ident 60s` in xrootd.monitor"
                 self._dead_letter(reason, "no_identity", encode(record).encode(), recv_us)
+            self._forget_clients(server)
+            server.early_closes.take_all()
         self._servers.clear()
         self._alive.clear()
-        self.waiting_count = 0
 
     def _on_window(self, header: fstream.Header, window: fstream.Window, source: str, raw: bytes, recv_us: int) -> None:
         key = (source, header.start_s, window.sid)
@@ -170,11 +188,10 @@ class FStreamHandler:
         of = self._pseudonyms.of
         client = Client(of(user.name), of(user.host), user.app, of(user.session))
         self._forget_user(server, user.user_id)
-        server.users[user.user_id] = client
+        server.users.put(user.user_id, client)
         server.sessions[client.session] = user.user_id
-        self._user_count += 1
-        if self._user_count > MAX_USERS:
-            self._forget_user(server, next(iter(server.users)))
+        while server.users.exceeded:
+            self._forget_user(server, server.users.oldest)
             self._counters.add("users_forgotten", STREAM)
 
     def _on_path(self, header: fstream.Header, path: fstream.Path, source: str, recv_us: int) -> None:
@@ -186,13 +203,12 @@ class FStreamHandler:
         named = NamedFile(path.lfn, Client(of(path.name), of(path.host), None, of(path.session)))
         pending = server.opens.get(path.file_id)
         if pending is not None:
-            server.opens[path.file_id] = _named(pending, named)
+            server.opens.put(path.file_id, _named(pending, named))
+            self._bound_opens(server, recv_us)
             return
-        self._path_count += path.file_id not in server.paths
-        server.paths[path.file_id] = named
-        if self._path_count > MAX_PATHS:
-            server.paths.popitem(last=False)
-            self._path_count -= 1
+        server.paths.put(path.file_id, named)
+        while server.paths.exceeded:
+            server.paths.take(server.paths.oldest)
             self._counters.add("paths_forgotten", STREAM)
 
     def _on_ident(self, header: fstream.Header, ident: fstream.Ident, source: str, recv_us: int) -> None:
@@ -202,10 +218,8 @@ class FStreamHandler:
         if server.cache:
             return
         server.cache = ident.cache
-        self.waiting_count -= len(server.waiting)
-        for record in server.waiting:
+        for record in server.waiting.take_all():
             self._send(server, record)
-        server.waiting = []
         # A life of this cache that was not known before: the one before it has ended. Clocks are not compared; they may have been set.
         before = self._servers.get(self._alive.get(ident.cache, key))
         # The same life may be heard from two addresses, directly and by way of a shoveler.
@@ -216,42 +230,43 @@ class FStreamHandler:
 
     def _on_open(self, server: Server, pending: PendingOpen, recv_us: int) -> None:
         file_id = pending.event.file_id
-        named = server.paths.pop(file_id, None)
+        named = server.paths.take(file_id)
         if named is not None:
-            self._path_count -= 1
             pending = _named(pending, named)
-        early = server.early_closes.pop(file_id, None)
+        early = server.early_closes.take(file_id)
         if early is not None:
             self._emit(server, pending, early, recv_us)
             return
         if file_id in server.opens:
             self._emit_oldest(server, file_id, "id_again", recv_us)
-        server.opens[file_id] = pending
-        self.open_count += 1
-        if self.open_count > MAX_OPENS:
-            self._emit_oldest(server, next(iter(server.opens)), "too_many", recv_us)
+        server.opens.put(file_id, pending)
+        self._bound_opens(server, recv_us)
+
+    def _bound_opens(self, server: Server, recv_us: int) -> None:
+        while server.opens.exceeded:
+            self._emit_oldest(server, server.opens.oldest, "too_many", recv_us)
 
     def _on_close(self, server: Server, close: EarlyClose, recv_us: int) -> None:
-        pending = server.opens.pop(close.event.file_id, None)
+        pending = server.opens.take(close.event.file_id)
         if pending is not None:
-            self.open_count -= 1
             self._emit(server, pending, close, recv_us)
             return
         # The open may have been before the collector's start, lost, or be overtaken: in the last case it still finds its close here.
         self._counters.add("records_ignored", STREAM, "close_without_open")
-        server.early_closes[close.event.file_id] = close
-        if len(server.early_closes) > MAX_EARLY_CLOSES:
-            server.early_closes.popitem(last=False)
+        server.early_closes.put(close.event.file_id, close)
+        if self._early_closes.count > MAX_EARLY_CLOSES:
+            server.early_closes.take(server.early_closes.oldest)
 
     def _emit_oldest(self, server: Server, file_id: int, cause: str, recv_us: int) -> None:
-        pending = server.opens.pop(file_id)
-        self.open_count -= 1
+        pending = server.opens.take(file_id)
+        if pending is None:
+            return
         self._counters.add("opens_unclosed", STREAM, cause)
         self._emit(server, pending, None, recv_us)
 
     def _emit_unclosed(self, server: Server, cause: str, recv_us: int) -> None:
         while server.opens:
-            self._emit_oldest(server, next(iter(server.opens)), cause, recv_us)
+            self._emit_oldest(server, server.opens.oldest, cause, recv_us)
 
     def _emit(self, server: Server, pending: PendingOpen, close: EarlyClose | None, recv_us: int) -> None:
         if not pending.event.lfn:
@@ -260,7 +275,7 @@ class FStreamHandler:
         client = pending.client or server.users.get(pending.event.user_id)
         if client is None and pending.named is not None:
             # The user's packet says more than the path's.
-            client = server.users.get(server.sessions.get(pending.named.session, 0), pending.named)
+            client = server.users.get(server.sessions.get(pending.named.session, 0)) or pending.named
         if client is None:
             self._counters.add("opens_without_user", STREAM)
         event = close.event if close else None
@@ -287,11 +302,12 @@ class FStreamHandler:
         self._counters.add("records_parsed", STREAM)
         if server.cache:
             self._send(server, record)
-        elif self.waiting_count >= MAX_WAITING:
+            return
+        self._serial += 1
+        server.waiting.put(self._serial, record)
+        if self._waiting.exceeded:
+            server.waiting.take(self._serial)
             self._counters.add("records_dropped", STREAM, "waiting_full")
-        else:
-            self.waiting_count += 1
-            server.waiting.append(record)
 
     def _send(self, server: Server, record: Record) -> None:
         record["cache"] = server.cache
@@ -303,35 +319,40 @@ class FStreamHandler:
         if server is not None:
             self._servers.move_to_end(key)
             return server
-        server = self._servers[key] = Server(key[1], key[2])
+        tables = (Table(self._users), Table(self._paths), Table(self._opens), Table(self._early_closes), Table(self._waiting))
+        server = self._servers[key] = Server(key[1], key[2], *tables)
         if len(self._servers) > MAX_SERVERS:
             gone_key, gone = self._servers.popitem(last=False)
             self._emit_unclosed(gone, "server_forgotten", recv_us)
             self._forget_clients(gone)
+            gone.early_closes.take_all()
             if gone.waiting:
-                self.waiting_count -= len(gone.waiting)
                 self._counters.add("records_dropped", STREAM, "no_identity", len(gone.waiting))
+                gone.waiting.take_all()
             if self._alive.get(gone.cache) == gone_key:
                 del self._alive[gone.cache]
         return server
 
     def _forget_user(self, server: Server, user_id: int) -> None:
-        client = server.users.pop(user_id, None)
+        client = server.users.take(user_id)
         if client is None:
             return
-        self._user_count -= 1
         if server.sessions.get(client.session) == user_id:
             del server.sessions[client.session]
 
     def _forget_clients(self, server: Server) -> None:
-        self._user_count -= len(server.users)
-        self._path_count -= len(server.paths)
-        for kept in (server.users, server.sessions, server.paths):
-            kept.clear()
+        server.users.take_all()
+        server.sessions.clear()
+        server.paths.take_all()
 
     def _dead_letter(self, reason: str, cause: str, raw: bytes, recv_us: int) -> None:
         self._counters.add("dead_letters", STREAM, cause)
         self._output.dead_letter(STREAM, reason, raw, recv_us)
+
+
+def _client_bytes(client: Client | None) -> int:
+    """What of a client may be long; the rest are pseudonyms."""
+    return getsizeof(client.app) if client is not None and client.app else 0
 
 
 def _named(pending: PendingOpen, named: NamedFile) -> PendingOpen:

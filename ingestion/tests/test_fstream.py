@@ -304,7 +304,44 @@ def test_a_file_id_that_comes_again_ends_the_open_before(feed, output, counters)
     assert counters.get("opens_unclosed", "fstream", "id_again") == 1
 
 
-def test_memory_is_bounded(monkeypatch, handler, feed, output, counters):
+def test_names_are_bounded_by_their_bytes(monkeypatch, output, counters):
+    monkeypatch.setattr(opens, "MAX_NAME_BYTES", 100_000)
+    handler = FStreamHandler(output, counters, PSEUDONYMS)
+    lfn = b"/" + b"x" * 4000
+
+    def feed(*packets):
+        for raw in packets:
+            handler.handle(raw, HERE, NOW)
+
+    feed(*(window(opened(n, user_id=0, lfn=lfn), pseq=n) for n in range(100)))
+    assert 20 < handler.open_count < 25
+    assert counters.get("opens_unclosed", "fstream", "too_many") + handler.open_count == 100
+    # Those wait for their server's identity meanwhile, and there is no room for them.
+    assert handler.waiting_count + counters.get("records_dropped", "fstream", "waiting_full") == 100 - handler.open_count
+    feed(ident(), *(path(1000 + n, "/" + "y" * 1200) for n in range(100)))
+    assert counters.get("paths_forgotten", "fstream") > 80
+    feed(*(user(2000 + n, info="&x=" + "z" * 5000) for n in range(100)))
+    assert counters.get("users_forgotten", "fstream") > 80
+    feed(*(window(closed(n), pseq=100 + n) for n in range(100)))
+    assert handler.open_count == 0
+    assert sum(record["close_lo_us"] is not None for record in output.records) > 20
+    feed(*(window(opened(5000 + n, user_id=0, lfn=lfn), pseq=200 + n) for n in range(5)))
+    assert handler.open_count == 5, "room was given back"
+    handler.close(NOW)
+    assert handler._opens._budget.used == 0
+
+
+def test_closes_without_open_are_bounded_over_all_servers(monkeypatch, output, counters):
+    monkeypatch.setattr(opens, "MAX_EARLY_CLOSES", 5)
+    handler = FStreamHandler(output, counters, PSEUDONYMS)
+    for sid in range(1, 8):
+        handler.handle(window(closed(1), closed(2), sid=sid), HERE, NOW)
+    assert handler._early_closes.count == 5
+    handler.close(NOW)
+    assert handler._early_closes.count == 0
+
+
+def test_memory_is_bounded(monkeypatch, output, counters):
     for name, bound in (
         ("MAX_OPENS", 3),
         ("MAX_USERS", 2),
@@ -314,6 +351,12 @@ def test_memory_is_bounded(monkeypatch, handler, feed, output, counters):
         ("MAX_PATHS", 2),
     ):
         monkeypatch.setattr(opens, name, bound)
+    handler = FStreamHandler(output, counters, PSEUDONYMS)
+
+    def feed(*packets):
+        for raw in packets:
+            handler.handle(raw, HERE, NOW)
+
     feed(*(user(n) for n in range(5)))
     assert counters.get("users_forgotten", "fstream") == 3
     feed(*(path(n) for n in range(200, 205)))
