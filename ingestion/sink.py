@@ -164,7 +164,7 @@ class KafkaSink:
     @property
     def spool_bytes(self) -> int:
         """What the spool takes on disk."""
-        return self._spool.bytes
+        return self._spool.held_bytes
 
     @property
     def spool_trouble(self) -> str:

@@ -96,7 +96,7 @@ class Spool:
         return self._next >= self._end
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """What the segments take on disk, those that were set aside among them."""
         return self._held + self._aside.bytes
 
@@ -149,7 +149,7 @@ class Spool:
         try:
             if active is None or active.size + len(raw) > self._settings.segment_bytes:
                 active = self._rotate()
-            while self.bytes + len(raw) > self._settings.max_bytes:
+            while self.held_bytes + len(raw) > self._settings.max_bytes:
                 if self._aside.forget_oldest():  # damaged ones are not kept at the price of good records
                     continue
                 if self._segments[0] is active:
@@ -182,7 +182,7 @@ class Spool:
                 if found is None:
                     raise Torn(f"the file ends at byte {self._next - where.base} of {where.size}")
             except (Corrupt, FileNotFoundError) as error:
-                self._give_up_on(where, error.strerror if isinstance(error, FileNotFoundError) else str(error))
+                self._give_up_on(where, "the file is gone" if isinstance(error, FileNotFoundError) else str(error))
                 continue
             except OSError as error:
                 self._cannot_read(where, error)
