@@ -19,7 +19,7 @@ from smartcache.config import Config
 
 from .jsontext import encode
 from .output import Output, Record, letter
-from .topics import DEAD_LETTERS, headers
+from .topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, headers
 
 #: Records on their way to the broker; with as many the reading waits until half of them were acknowledged.
 IN_FLIGHT = 50_000
@@ -28,6 +28,8 @@ PATIENCE_S = 120.0
 #: The same once the command was asked to end.
 LAST_S = 10.0
 _TURN_S = 0.02
+#: What a dead letter quotes of a record that is too large.
+_QUOTED = 4096
 
 
 class BatchError(Exception):
@@ -83,7 +85,11 @@ class KafkaOutput:
 
     def record(self, stream: str, record: Record) -> None:
         """See :class:`.output.Output`; waits while too many are on their way."""
-        self._produce(self._topics[stream], _key(record), record, headers(stream))
+        left_out = self._produce(self._topics[stream], _key(record), record, headers(stream))
+        if left_out:
+            raw = encode(record).encode()
+            reason = f"too_large: {_key(record).decode()[:_QUOTED]}: {len(raw)} bytes, and a message has at most {MAX_MESSAGE_BYTES}"
+            self.dead_letter(stream, reason, raw[:_QUOTED], record["recv_us"])
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`; waits while too many are on their way."""
@@ -100,8 +106,9 @@ class KafkaOutput:
         self._producer.purge()
         self._producer.poll(0)
 
-    def _produce(self, topic: str, key: bytes | None, value: Record, schema: list[tuple[str, bytes]]) -> None:
-        from confluent_kafka import KafkaException
+    def _produce(self, topic: str, key: bytes | None, value: Record, schema: list[tuple[str, bytes]]) -> bool:
+        """Hand it to the producer; True where it is a record larger than any message may be, and so was not."""
+        from confluent_kafka import KafkaError, KafkaException
 
         message = encode(value).encode()
         while True:
@@ -112,12 +119,14 @@ class KafkaOutput:
             except BufferError:  # by bytes
                 self._wait(len(self._producer) // 2)
             except KafkaException as error:
+                if key is not None and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return True
                 self._refused += 1
                 self._fatal = str(error.args[0].str()) if error.args[0].fatal() else self._fatal
-                return
+                return False
             else:
                 self._producer.poll(0)
-                return
+                return False
 
     def _wait(self, at_most: int) -> None:
         left, since = len(self._producer), time.monotonic()

@@ -216,3 +216,14 @@ def wait_received(metrics_port, count):
             return
         assert time.monotonic() < deadline, f"{received} of {count} received"
         time.sleep(0.02)
+
+
+def test_a_record_that_is_too_large_is_a_dead_letter_and_the_others_arrive(config, messages, tmp_path):
+    large = {**ROWS[0], "lfn": "/" + "x" * 1_000_500}
+    path = write_csv(tmp_path / "t.csv", [ROWS[0], large, ROWS[1]])
+    answer = run(path, "--cache", CACHE, "--start", "2026-05-01", "--config", config())
+    assert answer.returncode == 0, answer.stderr
+    assert {json.loads(message.value())["lfn"] for message in messages("fstream", 2)} == {ROWS[0]["lfn"], ROWS[1]["lfn"]}
+    letter = json.loads(messages("fstream", 1, ".dlq")[0].value())
+    assert letter["reason"].startswith(f"too_large: {CACHE}|/xxx")
+    assert "a message has at most 1000000" in letter["reason"]
