@@ -16,14 +16,14 @@ setup: ## install and build whatever is missing (seconds if nothing is)
 	@setup/setup.sh
 
 # The tests and benchmarks of core and plugin too.
-built: setup
-	@cmake --build build/plugin
+built:
+	@setup/setup.sh tests
 
 demo: setup ## run the whole main path and report; QUICK=1 for five minutes; SEED=, PORT_BASE=, RUN_DIR= as in `smartcache demo --help`
 	@$(SMARTCACHE) demo $(if $(filter 1 yes true,$(QUICK)),--quick) $${SEED:+--seed "$$SEED"} $${PORT_BASE:+--port-base "$$PORT_BASE"} \
 	    $${RUN_DIR:+--run-dir "$$RUN_DIR"}
 
-test: setup test-core test-endpoint test-python ## every test
+test: test-core test-endpoint test-python ## every test
 
 test-core: built ## the core's and the plugin's C++ tests
 	ctest --test-dir build/plugin --output-on-failure --no-tests=error

@@ -2,7 +2,7 @@
 # Set up everything that smartcache's demo and tests need, and nothing twice: Debian packages, the Python environment, Kafka's and Spark's jars,
 # the plugin and the endpoint. A second run looks and is done in seconds. Root is needed for Debian packages only (sudo is used if you are not root).
 #   setup/setup.sh           everything
-#   setup/setup.sh NAME...   what setup/apt-packages-NAME.txt names too: lint, fuzz, deb, xrootd6
+#   setup/setup.sh NAME...   what setup/apt-packages-NAME.txt names too: lint, fuzz, deb, xrootd6; tests: core's and plugin's tests and benchmarks
 # Logs: build/setup/*.log
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,9 +44,9 @@ step() {
 # follow NAME LOG: on a terminal, how long the step takes already and what its log says last.
 follow() {
   local began=$SECONDS width said
-  { width=$(stty size <&3 2>/dev/null | cut -d ' ' -f 2); } 3>&1
+  { width=$( (stty size <&3 2>/dev/null || true) | cut -d ' ' -f 2); } 3>&1
   while sleep 1 && kill -0 $$ 2>/dev/null; do
-    said=$(tail -c 1000 "$2" | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | tr -cd '[:print:]')
+    said=$(tail -c 1000 "$2" | tr '\r' '\n' | sed '/^[[:space:]]*$/d' | tail -n 1 | tr -cd '[:print:]')
     said=${said:0:$((${width:-0} > 50 ? width - 46 : 34))}
     printf '\r  %-34s%6d s  %s\e[K' "$1" $((SECONDS - began)) "$said"
   done
@@ -65,11 +65,23 @@ trap unfollow EXIT
 
 packages_in() { sed 's/#.*//' "$@" | tr -s ' \n' '\n' | sed '/^$/d'; }
 
-debian_packages() {
-  local missing=() package sudo=()
+missing_packages() {
+  local package
   for package in $(packages_in "$@"); do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
   done
+}
+
+# On a terminal sudo may ask for a password: before the step, whose progress would write over the question.
+ask_for_sudo() {
+  [ "$(id -u)" -ne 0 ] && [ -t 1 ] && command -v sudo >/dev/null && [ -n "$(missing_packages "$@")" ] || return 0
+  echo '  Debian packages are missing, and installing them needs root:'
+  sudo -v || true  # the step itself says what is wrong
+}
+
+debian_packages() {
+  local missing sudo=()
+  mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo || { echo "not root, and no sudo: ask an administrator to install: ${missing[*]}"; return 1; }
@@ -95,7 +107,7 @@ python_environment() { "$build/uv/bin/uv" sync --locked --all-extras; }
 jars() {
   local from=$PWD/setup/$1 target=$build/jars/$1
   cmp --silent "$from/pom.xml" "$target/pom.xml" && as_pinned "$from/SHA256SUMS" "$target" && return 0
-  rm -rf "$target" "$target.new" &&
+  rm -rf "$target.new" &&
     mvn -B --no-transfer-progress --strict-checksums -f "$from/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
       "-DoutputDirectory=$target.new" &&
     cp "$from/pom.xml" "$target.new/pom.xml" || return 1
@@ -104,7 +116,7 @@ jars() {
     echo "  (cd $target.new && sha256sum -- *) >setup/$1/SHA256SUMS"
     return 1
   }
-  mv "$target.new" "$target"
+  rm -rf "$target" && mv "$target.new" "$target"
 }
 
 # as_pinned SUMS FOLDER: whether FOLDER holds the files that SUMS names, as it says, and no others.
@@ -119,6 +131,8 @@ plugin() {
     cmake --build "$build/plugin" --target plugin
 }
 
+plugin_tests() { cmake --build "$build/plugin"; }
+
 endpoint() { inference/server/build.sh .venv/bin/python "$build/bin/smartcache-endpoint"; }
 
 # A root that was made in a private folder (by debootstrap, for a chroot) may be closed to all users but root: no server with a user of its own
@@ -129,9 +143,12 @@ if [ "$(id -u)" -eq 0 ] && [ $((8#$(stat -c %a /) & 1)) -eq 0 ]; then
 fi
 
 network='is the package registry reachable? then run `make setup` again: it goes on where it stopped'
-packages=(setup/apt-packages.txt)
-for name in "$@"; do packages+=("setup/apt-packages-$name.txt"); done
+packages=(setup/apt-packages.txt) tests=
+for name in "$@"; do
+  if [ "$name" = tests ]; then tests=yes; else packages+=("setup/apt-packages-$name.txt"); fi
+done
 echo "set-up (logs in build/setup):"
+ask_for_sudo "${packages[@]}"
 step 'Debian packages' "look for the apt error above; $network" debian_packages "${packages[@]}"
 step 'uv' "$network" uv_itself
 step 'Python packages, core binding' "$network; a compiler error means that the core does not build here" python_environment
@@ -139,3 +156,4 @@ step 'Kafka jars' "$network" jars kafka
 step 'Spark connector jars' "$network" jars spark
 step 'XCache plugin' 'a compiler error: the plugin wants Debian 12 and its XRootD 5.5' plugin
 step 'serving endpoint' "$network" endpoint
+[ -z "$tests" ] || step 'tests of core and plugin' 'a compiler error: the tests want Debian 12 and its XRootD 5.5' plugin_tests

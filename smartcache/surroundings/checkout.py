@@ -122,6 +122,10 @@ def jars(root: Path, name: str, what: str, used_by: str) -> Finding:
                 return Finding(what, "missing", str(path), used_by)
             if hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
                 return Finding(what, "other version", f"{path} is not what setup/{name}/SHA256SUMS pins", used_by)
+        pinned = {line.split("  ", 1)[1] for line in sums.read_text().splitlines()}
+        for path in sorted(folder.iterdir()):
+            if path.name not in pinned:
+                return Finding(what, "other version", f"{path} is not in setup/{name}/SHA256SUMS", used_by)
     return Finding(what, "present", str(folder), used_by)
 
 

@@ -230,13 +230,13 @@ class SetUp:
         lines = [f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in contents.items()]
         (self.root / "setup" / name / "SHA256SUMS").write_text("".join(lines))
 
-    def start(self, out=subprocess.PIPE):
+    def start(self, out=subprocess.PIPE, *names):
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
         script = self.root / "setup" / "setup.sh"
-        return subprocess.Popen([script], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([script, *names], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
 
-    def run(self):
-        with self.start() as process:
+    def run(self, *names):
+        with self.start(subprocess.PIPE, *names) as process:
             said = process.communicate(timeout=60)[0]
         return process.returncode, said
 
@@ -279,6 +279,26 @@ def test_a_jar_that_is_gone_is_fetched_again(set_up):
         assert len(set_up.called("mvn")) == before + 1
         assert jar.read_bytes() == b""
         assert not jar.with_name("another.jar").exists()
+
+
+def test_jars_that_cannot_be_fetched_again_stay(set_up):
+    assert set_up.run()[0] == 0
+    stray = set_up.root / "build" / "jars" / "kafka" / "a.jar~"
+    stray.touch()
+    set_up.mvn("a.jar", status=1)
+    assert set_up.run()[0] == 1
+    assert stray.with_name("a.jar").exists()
+
+
+def test_tests_are_built_where_they_are_asked_for(set_up):
+    assert "tests of core" not in set_up.run()[1]
+    status, said = set_up.run("tests")
+    assert status == 0
+    assert "tests of core and plugin          ok" in said
+    set_up.program("cmake", '[ "$#" -gt 2 ]')
+    status, said = set_up.run("tests")
+    assert status == 1
+    assert "set-up failed at: tests of core and plugin" in said
 
 
 def test_a_jar_that_is_not_the_pinned_one_is_refused(set_up):
@@ -331,14 +351,17 @@ def test_a_second_set_up_says_that_it_waits(set_up):
 
 
 def test_on_a_terminal_a_long_step_shows_that_it_goes_on(set_up, tmp_path):
-    go_on = tmp_path / "go on"
-    set_up.program("cmake", f'[ "$1" = --build ] || exit 0; echo "[1/9] Building x"; until [ -e "{go_on}" ]; do sleep 0.05; done; exit 0')
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    waits = 'until [ -e "{}" ]; do sleep 0.05; done'
+    set_up.program("cmake", f'[ "$1" = --build ] || exit 0; {waits.format(began)}; echo "[1/9] Building x"; {waits.format(ended)}')
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 70))
     with set_up.start(theirs) as process:
         os.close(theirs)
-        said = _until(ours, b"[1/9] Building x")
-        go_on.touch()
+        said = _until(ours, rb"XCache plugin +\d+ s  \x1b")  # of which its log says nothing yet
+        began.touch()
+        said += _until(ours, rb"\[1/9\] Building x")
+        ended.touch()
         said += _until(ours, None)
     os.close(ours)
     assert process.returncode == 0
@@ -348,10 +371,27 @@ def test_on_a_terminal_a_long_step_shows_that_it_goes_on(set_up, tmp_path):
     assert max(len(line) for line in lines) <= 70
 
 
+def test_sudo_asks_before_anything_writes_over_its_question(set_up):
+    set_up.program("id", "echo 1000")
+    set_up.program("dpkg-query", "exit 1")
+    set_up.program("sudo", '[ "$1" = -v ] || exec "$@"')
+    assert set_up.run()[0] == 0
+    assert set_up.called("sudo")[0].startswith("sudo env ")  # where there is no terminal nobody is asked
+    set_up.calls.write_text("")
+    ours, theirs = pty.openpty()
+    with set_up.start(theirs) as process:
+        os.close(theirs)
+        said = _until(ours, None).decode()
+    os.close(ours)
+    assert process.returncode == 0, said
+    assert set_up.called("sudo")[0] == "sudo -v"
+    assert said.index("needs root") < said.index("Debian packages   ")
+
+
 def _until(terminal, wanted):
-    """What comes up to ``wanted``; None: to the end."""
+    """What comes up to ``wanted``, a pattern; None: to the end."""
     said = b""
-    while not wanted or wanted not in said:
+    while not wanted or not re.search(wanted, said):
         assert select.select([terminal], [], [], 60)[0], f"no {wanted} in {said}"
         try:
             said += os.read(terminal, 4096)

@@ -128,6 +128,9 @@ def test_jars(root):
     for file in paths.SPARK_JARS.iterdir():
         shutil.copy(file, folder)
     assert look().state == "present"
+    (folder / "a.jar").touch()
+    assert (look().state, look().detail) == ("other version", f"{folder}/a.jar is not in setup/spark/SHA256SUMS")
+    (folder / "a.jar").unlink()
     (jar,) = folder.glob("kafka-clients-*.jar")
     jar.write_text("another")
     assert (look().state, look().mend) == ("other version", SET_UP)
