@@ -67,11 +67,8 @@ class Demo:
         """Run it all; returns what was measured, as the report takes it. Every process that was started has ended on return."""
         paths.require(paths.PLUGIN_FILE, "the plugin")
         paths.require(paths.ENDPOINT, "the endpoint")
-        with claim(self._run):
-            self._site.require_ports()
-            self._site.require_access()
-            with self._steps, SummaryListener(self._ports.summary) as listener, self._site:
-                return self._phases(listener)
+        with claim(self._run, self._site.require), self._steps, SummaryListener(self._ports.summary) as listener, self._site:
+            return self._phases(listener)
 
     def _phases(self, listener: SummaryListener) -> dict[str, Any]:
         learn, decide = self._workload()

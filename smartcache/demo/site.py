@@ -45,13 +45,12 @@ class Site:
         with interrupts_ignored():
             stop_all([part for part in self._parts if part not in receivers], receivers)
 
-    def require_ports(self) -> None:
-        """Raise PortInUse where another program has one of our ports, naming the part that wants it."""
+    def require(self) -> None:
+        """Raise, before anything is started, PortInUse where another program has one of our ports, naming the part that wants it, and
+        ProcessError where the servers' user cannot get at the run folder or the plugin.
+        """
         for part, port in vars(self.ports).items():
             require_free(port, f"the demo's {part}", f"stop that program, or choose with --port {part}=N or --port-base N")
-
-    def require_access(self) -> None:
-        """Raise ProcessError where the servers' user cannot get at the run folder or the plugin, before anything is started."""
         xrootd.require_access(self.run, paths.PLUGIN_FILE, paths.ROOT)
 
     def start(self, progress: Progress) -> None:

@@ -18,6 +18,8 @@ from smartcache.cli import app
 from smartcache.demo import clients, folder, measure, model_table, plan, plugin_metrics, report
 from smartcache.demo.run import Demo, Phase
 from smartcache.demo.workload import MIB, File, Open, Shape, generate
+from smartcache.local import xrootd
+from smartcache.local.ports import PortInUse
 from smartcache.training import evaluate
 from smartcache.training.dataset import Split
 
@@ -99,6 +101,30 @@ def test_one_run_at_a_time_in_a_folder(tmp_path):
         assert not (run / "left").exists()
 
 
+def test_nothing_is_removed_before_the_run_may_begin(tmp_path):
+    run = tmp_path / "run"
+    with folder.claim(run):
+        (run / "report").mkdir()
+
+    def refuse():
+        raise PortInUse("a port is in use")
+
+    with pytest.raises(PortInUse), folder.claim(run, refuse):
+        pass
+    assert (run / "report").exists()
+    with folder.claim(run):
+        assert not (run / "report").exists()
+
+
+def test_what_other_commands_keep_in_the_folder_stays(tmp_path):
+    kept = tmp_path / "run" / "bench" / "collector.json"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    for _ in range(2):
+        with folder.claim(tmp_path / "run"):
+            assert kept.exists()
+
+
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(folder.FolderInUse, match="not of a demo"), folder.claim(tmp_path):
@@ -160,6 +186,19 @@ def test_what_a_process_has_written(tmp_path):
         out.flush()
         os.fsync(out.fileno())
     assert measure.written_bytes(os.getpid()) - before >= MIB
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has servers of another user")
+def test_what_a_server_has_written_is_known_to_root_in_a_container_too():
+    """Which has no CAP_SYS_PTRACE."""
+    look = "import sys; from smartcache.demo import measure; print(measure.written_bytes(int(sys.argv[1])))"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, user=xrootd.SERVER_USER, extra_groups=[]) as server:
+        less = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", sys.executable, "-c"]
+        refused = subprocess.run([*less, "import sys; open(f'/proc/{sys.argv[1]}/io').read()", str(server.pid)], stderr=subprocess.PIPE)
+        assert b"PermissionError" in refused.stderr
+        found = subprocess.run([*less, look, str(server.pid)], stdout=subprocess.PIPE, text=True, check=True)
+        server.communicate()
+    assert int(found.stdout) == 0
 
 
 def test_hit_rate_of_a_phase():
