@@ -18,7 +18,8 @@
 namespace smartcache {
 namespace {
 
-// What a known file takes at most: tables of shadows, portfolio and model, heap entries, index, with malloc's own.
+// What a known file takes at most: tables of shadows, portfolio and model, heap entries, index, with malloc's own. While a new cache is
+// made, what is kept of the old one comes on top of its own: some 150 bytes a file.
 constexpr int64_t kBytesPerFile = 800;
 constexpr size_t kFewest = 4096;        // files that there is room for at first
 constexpr size_t kMostWaiting = 65536;  // opens
@@ -131,9 +132,9 @@ struct FilePortfolio::Past {
       if (const ForecastCache::Said& of_it = cache.forecasts->said(cache.ObjectOf(&each)); of_it.buckets != 0)
         said.emplace(each.file, of_it);
   }
-  void TellForecast(Cache* cache, uint64_t file) const {
+  std::optional<Forecast> ForecastOf(const Cache& cache, uint64_t file, double* outputs) const {
     const auto found = said.find(file);
-    if (found != said.end()) cache->forecasts->Use(cache->ObjectOf(cache->Find(file)), found->second);
+    return found == said.end() ? std::nullopt : cache.forecasts->Again(found->second, outputs);
   }
   void Take(const Cache& cache) {
     files = cache.known;
@@ -274,8 +275,10 @@ void FilePortfolio::Begin(Past* past) {
   for (size_t i = 0; i < opens.size(); ++i) {
     if (i % kLossesEvery == 0) past->Restore(cache.get());
     const Cache::Known& each = *opens[i].second;
-    cache->Request({each.file, 0, each.t_us, each.bytes, 1.0, static_cast<double>(each.base_rate)}, each.bytes, nullptr);
-    past->TellForecast(cache.get(), each.file);
+    double outputs[ForecastCache::kOutputs];
+    const std::optional<Forecast> forecast = past->ForecastOf(*cache, each.file, outputs);
+    cache->Request({each.file, 0, each.t_us, each.bytes, 1.0, static_cast<double>(each.base_rate)}, each.bytes,
+                   forecast ? &*forecast : nullptr);
   }
   past->Restore(cache.get());
   {

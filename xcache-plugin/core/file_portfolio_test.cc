@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "forecast_cache.hh"
 #include "policies/policies.hh"
 #include "smartcache/hash.hh"
 #include "testing/fixtures.hh"
@@ -206,6 +207,32 @@ TEST(FilePortfolio, FollowsAModelThatKnows) {
   EXPECT_GT(with, 9000);  // of 10 000
   EXPECT_LT(without, with - 1000);
   EXPECT_GT(portfolio.state().weights[9].second, 0.9);
+}
+
+TEST(ForecastCache, AnotherCacheIsToldWhatTheFirstWasTold) {
+  const double edges[] = {3600, 86400};
+  const double good[] = {0.9, 0.05, 0.05}, bad[] = {0.02, 0.02, 0.96};
+  ForecastCache first(1000, true), second(1000, true);
+  first.Tell(0, 0.5, nullptr);
+  first.Request(2, 10);
+  for (const uint32_t object : {0u, 1u}) {
+    const Forecast forecast{edges, 2, 7, 3600, object == 0 ? good : bad, object == 0};
+    first.Tell(kSecond, 0.5, &forecast);
+    first.Request(object, 10);
+  }
+  double outputs[ForecastCache::kOutputs];
+  EXPECT_FALSE(second.Again(first.said(0), outputs));  // it knows of no edges yet
+  second.Use(first.edges());
+  EXPECT_FALSE(second.Again(first.said(2), outputs));
+  for (const uint32_t object : {0u, 1u}) {
+    const auto forecast = second.Again(first.said(object), outputs);
+    ASSERT_TRUE(forecast);
+    for (int i = 0; i < 3; ++i) EXPECT_NEAR(forecast->outputs[i], object == 0 ? good[i] : bad[i], 1e-5);
+    second.Tell(kSecond, 0.5, &*forecast);
+    second.Request(object, 10);
+    EXPECT_EQ(second.Holds(object), object == 0);
+    EXPECT_EQ(second.said(object).outputs[0], first.said(object).outputs[0]);
+  }
 }
 
 TEST(FilePortfolio, OpensFromManyThreadsWhileItIsTidied) {

@@ -68,9 +68,16 @@ void ForecastCache::Remember(Known* known, int64_t size) {
   said.buckets = 0;
   if (!forecast_ || forecast_->edges + 1 > kOutputs) return;
   said.forecast_id = forecast_->id;
+  said.store = forecast_->store;
   said.buckets = static_cast<uint32_t>(forecast_->edges + 1);
   for (size_t i = 0; i < said.buckets; ++i)
     said.outputs[i] = static_cast<uint16_t>(std::lround(std::clamp(forecast_->outputs[i], 0.0, 1.0) * kShare));
+}
+
+std::optional<Forecast> ForecastCache::Again(const Said& said, double* outputs) const {
+  if (said.buckets == 0 || said.forecast_id != edges_.id || said.buckets != edges_.edges_s.size() + 1) return std::nullopt;
+  for (size_t i = 0; i < said.buckets; ++i) outputs[i] = said.outputs[i] / kShare;
+  return Forecast{edges_.edges_s.data(), edges_.edges_s.size(), edges_.id, edges_.horizon_s, outputs, said.store};
 }
 
 bool ForecastCache::MakeRoom(uint32_t object, int64_t size) {

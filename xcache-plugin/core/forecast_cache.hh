@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "policies/candidates.hh"
@@ -28,6 +29,7 @@ class ForecastCache final : public ObjectPolicy {
     uint32_t forecast_id = 0;      // of the edges
     uint32_t buckets = 0;          // 0: no forecast
     uint16_t outputs[kOutputs]{};  // shares, of 65535
+    bool store = true;
   };
   // Of the newest model.
   struct Edges {
@@ -39,7 +41,8 @@ class ForecastCache final : public ObjectPolicy {
   const Said& said(uint32_t object) const { return known_[object].said; }
   const Edges& edges() const { return edges_; }
   void Use(const Edges& edges) { edges_ = edges; }
-  void Use(uint32_t object, const Said& said) { known_[object].said = said; }
+  // What was said, to be told again; none where it is over other edges than those of now. `outputs`, of kOutputs, is what it points to.
+  std::optional<Forecast> Again(const Said& said, double* outputs) const;
 
   // Of the next request: when it is, how often files of its dataset are opened again, and what the model said, null for nothing.
   void Tell(int64_t t_us, double base_rate, const Forecast* forecast);
