@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 
 from smartcache.config import Config
 
+from .errors import ParseError
 from .jsontext import encode
 from .output import Output, Record, letter
 from .topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, headers
@@ -28,8 +29,10 @@ PATIENCE_S = 120.0
 #: The same once the command was asked to end.
 LAST_S = 10.0
 _TURN_S = 0.02
-#: What a dead letter quotes of a record that is too large.
-_QUOTED = 4096
+#: More than what a message has beside its key and its record: headers, and the protocol's own.
+_AROUND = 128
+#: What is quoted of the key of a record that is too large.
+_QUOTED = 60
 
 
 class BatchError(Exception):
@@ -41,7 +44,10 @@ class Stopped(Exception):
 
 
 class BatchOutput(Output, Protocol):
-    """An :class:`.output.Output` that can say when all it was given is safe. Its calls may raise BatchError and Stopped."""
+    """An :class:`.output.Output` that can say when all it was given is safe. Its calls may raise BatchError and Stopped.
+
+    A record that is larger than any message is not taken, wherever it would go: ``record`` raises :class:`ParseError`, cause ``too_large``.
+    """
 
     def flush(self) -> None:
         """Return once every record and dead letter is where it should be."""
@@ -84,16 +90,14 @@ class KafkaOutput:
         )
 
     def record(self, stream: str, record: Record) -> None:
-        """See :class:`.output.Output`; waits while too many are on their way."""
-        left_out = self._produce(self._topics[stream], _key(record), record, headers(stream))
-        if left_out:
-            raw = encode(record).encode()
-            reason = f"too_large: {_key(record).decode()[:_QUOTED]}: {len(raw)} bytes, and a message has at most {MAX_MESSAGE_BYTES}"
-            self.dead_letter(stream, reason, raw[:_QUOTED], record["recv_us"])
+        """See :class:`BatchOutput`; waits while too many are on their way."""
+        key, message = _message(record)
+        self._produce(self._topics[stream], key, message, headers(stream))
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`; waits while too many are on their way."""
-        self._produce(self._topics[stream] + self._dlq_suffix, None, letter(stream, reason, raw, recv_us), headers(stream + DEAD_LETTERS))
+        message = encode(letter(stream, reason, raw, recv_us))
+        self._produce(self._topics[stream] + self._dlq_suffix, None, message, headers(stream + DEAD_LETTERS))
 
     def flush(self) -> None:
         """See :class:`BatchOutput`."""
@@ -106,11 +110,9 @@ class KafkaOutput:
         self._producer.purge()
         self._producer.poll(0)
 
-    def _produce(self, topic: str, key: bytes | None, value: Record, schema: list[tuple[str, bytes]]) -> bool:
-        """Hand it to the producer; True where it is a record larger than any message may be, and so was not."""
-        from confluent_kafka import KafkaError, KafkaException
+    def _produce(self, topic: str, key: bytes | None, message: str, schema: list[tuple[str, bytes]]) -> None:
+        from confluent_kafka import KafkaException
 
-        message = encode(value).encode()
         while True:
             if len(self._producer) >= IN_FLIGHT:
                 self._wait(IN_FLIGHT // 2)
@@ -119,14 +121,12 @@ class KafkaOutput:
             except BufferError:  # by bytes
                 self._wait(len(self._producer) // 2)
             except KafkaException as error:
-                if key is not None and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    return True
                 self._refused += 1
                 self._fatal = str(error.args[0].str()) if error.args[0].fatal() else self._fatal
-                return False
+                return
             else:
                 self._producer.poll(0)
-                return False
+                return
 
     def _wait(self, at_most: int) -> None:
         left, since = len(self._producer), time.monotonic()
@@ -159,6 +159,19 @@ def _key(record: Record) -> bytes:
     return f"{record[where]}|{record[what] or ''}".encode()
 
 
+def _message(record: Record) -> tuple[bytes, str]:
+    """The key and the text of a record, which is ASCII; :class:`ParseError` where no message can hold them."""
+    key, text = _key(record), encode(record)
+    size = len(key) + len(text) + _AROUND
+    if size > MAX_MESSAGE_BYTES:
+        what = key.decode()
+        what = what if len(what) <= _QUOTED else what[:_QUOTED] + "…"
+        raise ParseError(
+            "too_large", f"the record of {what} makes a message of {size} bytes, and a message has at most {MAX_MESSAGE_BYTES}"
+        )
+    return key, text
+
+
 class LinesOutput:
     """JSON lines: records to ``path`` (``-``: standard output), dead letters to ``path`` with the suffix of [kafka] dlq_suffix.
 
@@ -182,8 +195,8 @@ class LinesOutput:
             raise BatchError(f"{path} cannot be written ({error.strerror}); name another file with --output") from error
 
     def record(self, stream: str, record: Record) -> None:
-        """See :class:`.output.Output`."""
-        self._write(self._file, record)
+        """See :class:`BatchOutput`."""
+        self._write(self._file, _message(record)[1])
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`."""
@@ -195,7 +208,7 @@ class LinesOutput:
                 self._dlq = _open_lines(str(self._dlq_path), self._append)
             except OSError as error:
                 raise BatchError(f"{self._dlq_path} cannot be written ({error.strerror}); name another file with --output") from error
-        self._write(self._dlq, letter(stream, reason, raw, recv_us))
+        self._write(self._dlq, encode(letter(stream, reason, raw, recv_us)))
 
     def flush(self) -> None:
         """See :class:`BatchOutput`."""
@@ -209,8 +222,8 @@ class LinesOutput:
             if file is not None and file is not sys.stdout:
                 self._guard(file.close)
 
-    def _write(self, file: IO[str], record: Record) -> None:
-        self._guard(lambda: file.write(encode(record) + "\n"))
+    def _write(self, file: IO[str], line: str) -> None:
+        self._guard(lambda: file.write(line + "\n"))
 
     def _guard(self, act: Callable[[], object]) -> None:
         try:
@@ -240,7 +253,8 @@ class Nowhere:
         self.letters: Counter[str] = Counter()
 
     def record(self, stream: str, record: Record) -> None:
-        """See :class:`.output.Output`."""
+        """See :class:`BatchOutput`."""
+        _message(record)
         self.records[stream] += 1
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:

@@ -156,25 +156,26 @@ class Collector:
         return 1 if left.lost or self._failure else 0
 
     def _watch_broker(self) -> None:
-        told = False
+        told = ""
         while not self._stopping.is_set():
             try:
                 if self._sink.wants_topics:
                     self._sink.ensure_topics()
-                    told = False
+                    told = ""
                 elif self._sink.away:
                     self._sink.probe()
             except BrokerAway as error:
                 if not told and not self._sink.open:
-                    told = True
-                    say(f"waiting for Kafka at [kafka] bootstrap {self._config.kafka.bootstrap}: {error}")
+                    told = f"waiting for Kafka at [kafka] bootstrap {self._config.kafka.bootstrap}: {error}"
+                    say(told)
             except SinkError as error:
                 self._failure = str(error)
                 return
             except Exception as error:  # whatever it is: without this thread nothing would be sent, ever
-                if not told:
-                    told = True
-                    say(f"asking Kafka at {self._config.kafka.bootstrap} failed, and is tried again each second: {error!r}")
+                text = f"asking Kafka at {self._config.kafka.bootstrap} failed, and is tried again each second: {error!r}"
+                if text != told:
+                    told = text
+                    say(told)
             self._stopping.wait(_RETRY_S)
 
     def _health(self) -> Health:

@@ -89,12 +89,11 @@ class Importer:
                 try:
                     if isinstance(row.values, ParseError):
                         raise row.values
-                    record = trace.parse(row.values, settings.start_us, settings.prefix, settings.pseudonyms)
-                except ParseError as error:
-                    self._refuse(trace.STREAM, f"{path} row {row.number}", error, done, now_us)
-                else:
+                    record = trace.parse(row.values, settings.start_us, settings.prefix, settings.pseudonyms, now_us)
                     record |= {"record_id": f"{identity}{row.number}", "cache": settings.cache, "recv_us": now_us}
                     self._emit(trace.STREAM, record, done)
+                except ParseError as error:
+                    self._refuse(trace.STREAM, f"{path} row {row.number}", error, done, now_us)
             yield done
 
     def jobs(self, path: Path, skip: int = 0) -> Iterator[Done]:
@@ -109,11 +108,9 @@ class Importer:
             elif line.strip():
                 now_us = time.time_ns() // 1000
                 try:
-                    record = jobs.parse(line, self._settings.pseudonyms, now_us)
+                    self._emit(jobs.STREAM, jobs.parse(line, self._settings.pseudonyms, now_us), done)
                 except ParseError as error:
                     self._refuse(jobs.STREAM, f"{path} line {done.rows}", error, done, now_us)
-                else:
-                    self._emit(jobs.STREAM, record, done)
             yield done
 
     def shoveler(self, path: Path) -> Iterator[Done]:
@@ -172,7 +169,10 @@ class _Tap:
 
     def record(self, stream: str, record: Record) -> None:
         """See :class:`.output.Output`."""
-        self._importer._emit(stream, record, self.done)
+        try:
+            self._importer._emit(stream, record, self.done)
+        except ParseError as error:
+            self.dead_letter(stream, str(error), b"", record["recv_us"])
 
     def dead_letter(self, stream: str, reason: str, raw: bytes, recv_us: int) -> None:
         """See :class:`.output.Output`."""

@@ -24,7 +24,7 @@ from .errors import ParseError
 from .jsontext import INT64_MAX, decode_object, is_text
 from .output import Record
 from .pseudonym import Pseudonyms
-from .trace import EARLIEST_US, LATEST_US, quoted
+from .trace import EARLIEST_US, LATEST_US, check_past, quoted
 
 STREAM = "job"
 #: Unix seconds stay below it until the year 5138; milliseconds have been above it since 1973.
@@ -105,6 +105,7 @@ def parse(line: bytes, pseudonyms: Pseudonyms, recv_us: int) -> Record:
     record_us = _moment(document, layout.time)
     if record_us is None:
         raise ParseError("field", f"{layout.time} is missing")
+    check_past(layout.time, record_us, document[layout.time], recv_us)
     job_id = hashlib.blake2b(f"{layout.job} {job}".encode("utf-8", "replace"), digest_size=16).hexdigest()
     user, workflow = _text(document, layout.user), _text(document, layout.workflow)
     record: Record = {

@@ -34,6 +34,7 @@ class Numbering:
     def __init__(self, path: Path, say: Callable[[str], None], now_us: int) -> None:
         """Read the file, or make it. ``say`` takes what a person should know."""
         self._path = path
+        self._beside = path.with_name(path.name + ".new")
         self._say = say
         #: Since when every packet should have come: the file's beginning, and this process's (Unix microseconds).
         self.since_us = self.opened_us = now_us
@@ -111,19 +112,21 @@ class Numbering:
 
     def _make(self, now_us: int) -> None:
         """An empty one, whole before it has its name."""
-        beside = self._path.with_name(self._path.name + ".new")
-        self._file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        self._write(0, _MAGIC, self.since_us, now_us)
-        beside.replace(self._path)
+        self._file = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._put(0, _MAGIC, self.since_us, now_us)
+        self._beside.replace(self._path)
 
     def _write(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
         if self._file < 0:
             return
-        raw = _CHECKED.pack(digest, number, heard_us)
         try:
-            os.pwrite(self._file, _SLOT.pack(digest, number, heard_us, crc32(raw)), slot * _SLOT.size)
+            self._put(slot, digest, number, heard_us)
         except OSError as error:
             self._fail(error)
+
+    def _put(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
+        raw = _CHECKED.pack(digest, number, heard_us)
+        os.pwrite(self._file, _SLOT.pack(digest, number, heard_us, crc32(raw)), slot * _SLOT.size)
 
     def _fail(self, error: OSError) -> None:
         """Without it, rather than with numbers that are old: those would count as lost what is there."""
@@ -132,8 +135,9 @@ class Numbering:
             "make room, or let this user write to [spool] dir"
         )
         self.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        for each in (self._path, self._beside):
+            with contextlib.suppress(OSError):
+                each.unlink()
 
 
 def _unpacked(slot: bytes) -> tuple[bytes, int, int] | None:

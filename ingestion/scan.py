@@ -137,7 +137,7 @@ class Scan:
         # A time far ahead of now is a wrong clock's; it would hold the file back for good.
         settled = not any(-CLOCKS_DIFFER_S <= now_s - when <= SETTLED_S for when in (status.st_ctime, status.st_mtime))
         try:
-            record = cinfo.parse(self._lfn(path), content, self._cache, int(now_s * 1e6))
+            self._output.record(cinfo.STREAM, cinfo.parse(self._lfn(path), content, self._cache, int(now_s * 1e6)))
         except ParseError as error:
             if not settled:
                 counts.changing += 1
@@ -145,7 +145,6 @@ class Scan:
             self._refuse(path, error, content)
         else:
             counts.records += 1
-            self._output.record(cinfo.STREAM, record)
         if settled:
             self.seen.append(signature(path, status))
 

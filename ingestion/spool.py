@@ -181,10 +181,13 @@ class Spool:
                 found = segment.read(self._open(where), self._next - where.base)
                 if found is None:
                     raise Torn(f"the file ends at byte {self._next - where.base} of {where.size}")
-            except (Corrupt, FileNotFoundError) as error:
-                self._give_up_on(where, "the file is gone" if isinstance(error, FileNotFoundError) else str(error))
+            except Corrupt as error:
+                self._give_up_on(where, str(error))
                 continue
             except OSError as error:
+                if isinstance(error, FileNotFoundError) and self._has_folder():
+                    self._give_up_on(where, "the file is gone")
+                    continue
                 self._cannot_read(where, error)
                 return None
             if self._read_trouble:
@@ -246,10 +249,16 @@ class Spool:
             ) from error
 
     def _release(self) -> None:
-        if self._reader is not None:
-            os.close(self._reader[1])
-            self._reader = None
+        self._close_reader()
         os.close(self._lock)
+
+    def _has_folder(self) -> bool:
+        """Whether the folder is the one whose lock we hold: where its disk is not mounted any more, another one may be in its place."""
+        try:
+            ours, there = os.fstat(self._lock), (self._folder / "lock").stat()
+        except OSError:
+            return False
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
     def _read_position(self) -> int:
         try:
@@ -362,17 +371,25 @@ class Spool:
 
     def _open(self, where: _Segment) -> int:
         if self._reader is None or self._reader[0] is not where:
-            if self._reader is not None:
-                os.close(self._reader[1])
-                self._reader = None
+            self._close_reader()
             self._reader = (where, os.open(where.path, os.O_RDONLY | os.O_CLOEXEC))
         return self._reader[1]
 
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader[1], None
+            with contextlib.suppress(OSError):  # of a disk that is gone; the descriptor is free all the same
+                os.close(reader)
+
     def _cannot_read(self, where: _Segment, error: OSError) -> None:
+        self._close_reader()  # what is mounted again, or moved away, shows only to who opens it by its name
         if not self._read_trouble:
+            way_out = "to go on without them, move the file away"
+            if isinstance(error, FileNotFoundError):  # and the folder is gone with it
+                way_out = f"bring {self._folder} back, or start the collector anew"
             self._say(
                 f"{where.path} cannot be read ({error.strerror}): its records wait, and what is behind them; it is tried again each "
-                "second; to go on without them, move the file away"
+                f"second; {way_out}"
             )
         self._read_trouble = f"cannot be read: {error.strerror or error}"
         self._read_at = time.monotonic() + READ_AGAIN_S
@@ -395,8 +412,7 @@ class Spool:
 
     def _retire(self, gone: _Segment) -> None:
         if self._reader is not None and self._reader[0] is gone:
-            os.close(self._reader[1])
-            self._reader = None
+            self._close_reader()
         with contextlib.suppress(OSError):
             if gone.damage:
                 self._aside.take(gone.path, gone.held)

@@ -12,23 +12,26 @@ from typing import Any
 from smartcache.traces import unix_us
 
 from .errors import ParseError
-from .jsontext import INT64_MAX, is_text
+from .jsontext import is_text
 from .output import Record
 from .pseudonym import Pseudonyms
 
 STREAM = "fstream"
-#: What the stream takes for a time: the years 2000 to 2100.
+#: What the stream takes for a time: the years 2000 to 2100, and no later than a day ahead of the clock of who reads it.
 EARLIEST_US = 946_684_800_000_000
 LATEST_US = 4_102_444_800_000_000
+AHEAD_US = 86_400_000_000
+#: What it takes for a number of bytes.
+MOST_BYTES = 1 << 50
 _QUOTED = 60
 
 
-def parse(values: Mapping[str, Any], start_us: int | None, prefix: str, pseudonyms: Pseudonyms) -> Record:
+def parse(values: Mapping[str, Any], start_us: int | None, prefix: str, pseudonyms: Pseudonyms, now_us: int) -> Record:
     """The record of a row, without ``record_id``, ``cache`` and ``recv_us``; :class:`ParseError` names the column, the rule and the value.
 
     ``t`` alone counts from ``start_us``; ``time`` is Unix time in seconds, ISO 8601 or a timestamp. ``prefix`` is put before the LFN.
     """
-    time_us = _time(values, start_us)
+    time_us = _time(values, start_us, now_us)
     lfn = values.get("lfn")
     lfn = str(lfn) if type(lfn) is int else lfn
     if not is_text(lfn) or not lfn:
@@ -63,7 +66,13 @@ def quoted(value: object) -> str:
     return text if len(text) <= _QUOTED else text[:_QUOTED] + "…"
 
 
-def _time(values: Mapping[str, Any], start_us: int | None) -> int:
+def check_past(name: str, time_us: int, value: object, now_us: int) -> None:
+    """Raise :class:`ParseError` where ``time_us``, read from ``value``, is later than any clock can be ahead of ``now_us``."""
+    if time_us > now_us + AHEAD_US:
+        raise ParseError("field", f"{name} must not be in the future, as {quoted(value)} is")
+
+
+def _time(values: Mapping[str, Any], start_us: int | None, now_us: int) -> int:
     name = "time" if "time" in values else "t"
     value = values.get(name)
     time_us = unix_us(value)
@@ -78,6 +87,7 @@ def _time(values: Mapping[str, Any], start_us: int | None) -> int:
         elif start_us is None:
             hint = "; where times count from the start of the trace, say when that was with --start"
         raise ParseError("field", f"{name} must be in the years 2000 to 2100, not {quoted(value)}{hint}")
+    check_past(name, time_us, value, now_us)
     return time_us
 
 
@@ -96,6 +106,6 @@ def _count(values: Mapping[str, Any], name: str) -> int | None:
                 number = None
     if type(number) is float and number.is_integer() and abs(number) < 2**53:
         number = int(number)
-    if type(number) is not int or not 0 <= number <= INT64_MAX:
-        raise ParseError("field", f"{name} must be an integer of 0 or more, not {quoted(value)}")
+    if type(number) is not int or not 0 <= number <= MOST_BYTES:
+        raise ParseError("field", f"{name} must be an integer of 0 to 2^50, not {quoted(value)}")
     return number

@@ -475,7 +475,7 @@ def _check(rows, validate, start_us=1_700_000_000_000_000):
     for row in rows:
         if not isinstance(row.values, ParseError):
             with suppress(ParseError):
-                record = trace.parse(row.values, start_us, "", PSEUDONYMS)
+                record = trace.parse(row.values, start_us, "", PSEUDONYMS, NOW)
                 validate("xcache.fstream.v1", {**record, "record_id": "x", "cache": "h:1", "recv_us": NOW})
 
 

@@ -17,6 +17,7 @@ from collector_site import DECISION, FSTREAM, PFC, WAIT_S, decision, gpacket, re
 
 from smartcache.config import load
 from smartcache.ingestion import collector
+from smartcache.ingestion.topics import BrokerAway
 from smartcache.local.ports import LOOPBACK, free_ports
 from smartcache.local.process import Process, line_in
 
@@ -93,7 +94,10 @@ def test_a_loop_that_does_not_turn_is_not_healthy(monkeypatch, tmp_path):
         thread.join()
 
 
-def test_an_error_that_nobody_expects_of_the_client_library_does_not_end_the_sending(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("away_before", [False, True])
+def test_an_error_that_nobody_expects_of_the_client_library_is_told_and_does_not_end_the_sending(
+    monkeypatch, tmp_path, capsys, away_before
+):
     """In this process: the library cannot be made to fail so."""
     gstream, fstream, decision_port = free_ports(3)
     config = tmp_path / "collector.toml"
@@ -103,15 +107,15 @@ def test_an_error_that_nobody_expects_of_the_client_library_does_not_end_the_sen
     )
     one = collector.Collector(load(config))
     monkeypatch.setattr(collector, "_RETRY_S", 0.01)
-    asked = []
+    away, unexpected = BrokerAway("no answer"), RuntimeError("of the library")
+    errors = [*([away, away] if away_before else []), unexpected, unexpected, away, unexpected]
 
-    def fails_twice():
-        asked.append(1)
-        if len(asked) < 3:
-            raise RuntimeError("of the library")
+    def fails_a_few_times():
+        if errors:
+            raise errors.pop(0)
         one._sink.open = True
 
-    monkeypatch.setattr(one._sink, "ensure_topics", fails_twice)
+    monkeypatch.setattr(one._sink, "ensure_topics", fails_a_few_times)
     thread = threading.Thread(target=one.run)
     thread.start()
     try:
@@ -119,7 +123,9 @@ def test_an_error_that_nobody_expects_of_the_client_library_does_not_end_the_sen
     finally:
         one.stop()
         thread.join()
-    assert capsys.readouterr().err.count("of the library") == 1
+    told = capsys.readouterr().err
+    assert told.count("of the library") == 1
+    assert told.count("waiting for Kafka") == away_before
 
 
 def test_sigterm_sends_opens_that_are_still_open(captured, launch, broker, validate):

@@ -23,8 +23,8 @@ from terminal_of import shown_on_a_terminal
 from test_fstream import closed, ident, opened, user, window
 
 from smartcache import traces
+from smartcache.ingestion import batch, trace_files
 from smartcache.ingestion import importer as importing
-from smartcache.ingestion import trace_files
 from smartcache.ingestion.importer import Importer, Settings
 from smartcache.ingestion.pseudonym import Pseudonyms
 from smartcache.preprocessing import join
@@ -36,7 +36,7 @@ ROWS = [
     {"t": 0.0, "lfn": "/store/a", "size": 10, "bytes_read": 10, "user": 7},
     {"t": 1.5, "lfn": "/store/ä b,c", "size": 20, "bytes_read": 5, "user": 8},
     {"t": 1.5, "lfn": '/store/"q"', "size": 0, "bytes_read": 0, "user": None},
-    {"t": 99.000001, "lfn": "/store/a", "size": 2**62, "bytes_read": None, "user": 7},
+    {"t": 99.000001, "lfn": "/store/a", "size": 2**50, "bytes_read": None, "user": 7},
 ]
 
 
@@ -195,7 +195,9 @@ def test_absolute_times(times, tmp_path, take, output):
         ({"t": "1e15"}, "years 2000 to 2100"),
         ({"t": -1_700_000_000}, "years 2000 to 2100"),
         ({"lfn": ""}, "lfn must be text that is not empty"),
-        ({"size": -1}, "size must be an integer of 0 or more, not '-1'"),
+        ({"t": 1e9}, "t must not be in the future, as '1000000000.0' is"),
+        ({"size": -1}, "size must be an integer of 0 to 2^50, not '-1'"),
+        ({"size": 2**50 + 1}, "size must be an integer of 0 to 2^50, not '1125899906842625'"),
         ({"size": ""}, "size is missing"),
         ({"size": "1.5"}, "size must be an integer"),
         ({"size": 2**63}, "size must be an integer"),
@@ -423,6 +425,7 @@ def test_job_documents_of_cms_and_panda(tmp_path, take, output):
         ({"RecordTime": None}, "RecordTime is missing"),
         ({"RecordTime": 5}, "RecordTime must be a time in the years 2000 to 2100, not 5"),
         ({"RecordTime": 10**400}, "RecordTime must be a time"),
+        ({"RecordTime": 4_000_000_000}, "RecordTime must not be in the future, as 4000000000 is"),
         ({"CpuTimeHr": -1}, "CpuTimeHr must be a number of 0 or more, not -1"),
         ({"WallClockHr": "long"}, "WallClockHr must be a number"),
         ({"InputGB": 10**400}, "InputGB must be a number"),
@@ -594,6 +597,38 @@ def test_a_dry_run_checks_and_sends_nothing(tmp_path):
         answer = command(path, "--cache", CACHE, "--start", START_S, "--dry-run", "--config", config)
         assert answer.returncode == status, answer.stderr
         assert "checked only" in answer.stderr
+
+
+@pytest.mark.parametrize("where", ["--dry-run", "--output"])
+def test_a_record_larger_than_any_message_is_an_error_wherever_it_goes(where, tmp_path):
+    """Its key, which has the LFN too, counts: no message holds both."""
+    path, out = write_csv(tmp_path / "t.csv", [ROWS[0], {**ROWS[1], "lfn": "/" + "x" * 600_000}, ROWS[3]]), tmp_path / "out"
+    answer = command(path, "--cache", CACHE, "--start", START_S, where, *([out] if where == "--output" else []))
+    assert answer.returncode == (where == "--dry-run"), answer.stderr
+    assert f"too_large: {path} row 2: the record of {CACHE}|/xxx" in answer.stderr
+    assert f"{path}: 3 rows, 2 records, 1 errors (1 too_large)" in answer.stderr
+    assert len(answer.stderr) < 2000
+    if where == "--output":
+        assert [json.loads(line)["size"] for line in out.read_text().splitlines()] == [ROWS[0]["size"], ROWS[3]["size"]]
+        (letter,) = map(json.loads, (tmp_path / "out.dlq").read_text().splitlines())
+        assert letter["reason"].startswith(f"too_large: {path} row 2: ")
+        assert letter["raw"] == ""
+
+
+@pytest.mark.parametrize("kind", ["jobs", "shoveler"])
+def test_a_line_whose_record_is_larger_than_any_message_is_an_error(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch, "MAX_MESSAGE_BYTES", 1500)  # what a UDP packet holds never reaches the real one
+    if kind == "jobs":
+        path = write_lines(tmp_path / "j", CMS, {**CMS, "Site": "T" * 2000}, CMS)
+    else:
+        packets = [window(opened(n, lfn=lfn), closed(n), pseq=n) for n, lfn in enumerate((b"/a", b"/" + b"x" * 900, b"/b"), 2)]
+        (path,) = files_of(tmp_path, [F_IDENT, F_USER, *packets])
+    sink, said = batch.Nowhere(), []
+    one = Importer(sink, Settings(CACHE, None, "", PSEUDONYMS), said.append, threading.Event())
+    done = deque(one.jobs(path) if kind == "jobs" else one.shoveler(path), maxlen=1).pop()
+    assert (done.records, done.errors) == (2, {"too_large": 1})
+    assert (sink.records.total(), sink.letters.total()) == (2, 1)
+    assert len([text for text in said if "too_large: " in text and f"{path} line " in text]) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 from pathlib import Path
 from urllib.request import urlopen
@@ -29,6 +30,7 @@ def descriptors():
 
 
 def test_connections_that_say_nothing_keep_nobody_out_and_are_bounded(port, capfd):
+    gc.collect()  # what other tests have left open is not closed in between
     before = descriptors()
     with contextlib.ExitStack() as held:
         for _ in range(metrics.MAX_CONNECTIONS * 3):
@@ -37,7 +39,7 @@ def test_connections_that_say_nothing_keep_nobody_out_and_are_bounded(port, capf
             assert answer.read() == b"ok\n"
         ours = metrics.MAX_CONNECTIONS * 3
         until(lambda: descriptors() <= before + ours + metrics.MAX_CONNECTIONS, "the oldest are cut off")
-    until(lambda: descriptors() == before, "all are closed")
+    until(lambda: descriptors() <= before, "all are closed")
     assert capfd.readouterr().err == ""
 
 

@@ -13,7 +13,7 @@ from cinfo_bytes import access, make
 from collector_site import until
 from terminal_of import shown_on_a_terminal
 
-from smartcache.ingestion import known, scan
+from smartcache.ingestion import batch, known, scan
 from smartcache.ingestion.known import Known
 from smartcache.ingestion.scan import Scan
 
@@ -127,6 +127,16 @@ def test_a_file_that_is_too_large_is_refused_unread(tree, output, monkeypatch):
     monkeypatch.setattr(scan, "MAX_BYTES", 100)
     put(tree, "/large")
     assert run(tree, output).counts.refused == {"record": 1}
+
+
+def test_a_record_larger_than_any_message_is_refused_and_no_record(tree, monkeypatch):
+    monkeypatch.setattr(batch, "MAX_MESSAGE_BYTES", 1000)  # no real one comes near it
+    put(tree, "/f")
+    put(tree, "/" + "x" * 200 + "/" + "y" * 200)
+    sink = batch.Nowhere()
+    counts = run(tree, sink).counts
+    assert (counts.records, counts.refused) == (1, {"too_large": 1})
+    assert (sink.records.total(), sink.letters.total()) == (1, 1)
 
 
 def test_one_that_changes_while_it_is_read_is_read_again(tree, output, monkeypatch):

@@ -247,6 +247,24 @@ def test_a_full_disk_leaves_no_old_numbers(tmp_path):
     assert not (tmp_path / "numbering").exists()
 
 
+def test_a_file_that_could_not_be_begun_is_not_there(tmp_path):
+    """A limit on the size of files stands for the full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        life = Life(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert life.hears(1).hears(3).ends() == [1, 0]
+    assert len(life.said) == 1
+    assert "numbering cannot be used" in life.said[0]
+    assert list(tmp_path.iterdir()) == []
+    again = Life(tmp_path)
+    again.hears(4).ends()
+    assert again.said == []
+    assert Life(tmp_path).hears(6).ends() == [0, 1]
+
+
 def test_a_number_too_large_for_its_slot(tmp_path):
     assert Life(tmp_path, modulus=0).hears(INT64_MAX).ends() == [0, 0]
     assert Life(tmp_path, modulus=0).hears(INT64_MAX).ends() == [0, 0]

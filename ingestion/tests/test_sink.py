@@ -10,7 +10,8 @@ from smartcache.ingestion.sink import KafkaSink
 from smartcache.local.ports import LOOPBACK
 
 
-def test_a_spool_that_cannot_be_read_is_not_asked_all_the_time(tmp_path):
+def test_a_spool_that_cannot_be_read_is_not_asked_all_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("smartcache.ingestion.spool.READ_AGAIN_S", 600.0)  # none of it passes between two lines here
     config = tmp_path / "c.toml"
     config.write_text(f'[kafka]\nbootstrap = "{LOOPBACK}:1"\n[spool]\ndir = "{tmp_path / "spool"}"\n')
     said = []

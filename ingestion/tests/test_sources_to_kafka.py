@@ -223,7 +223,8 @@ def test_a_record_that_is_too_large_is_a_dead_letter_and_the_others_arrive(confi
     path = write_csv(tmp_path / "t.csv", [ROWS[0], large, ROWS[1]])
     answer = run(path, "--cache", CACHE, "--start", "2026-05-01", "--config", config())
     assert answer.returncode == 0, answer.stderr
+    assert "3 rows, 2 records, 1 errors (1 too_large)" in answer.stderr
     assert {json.loads(message.value())["lfn"] for message in messages("fstream", 2)} == {ROWS[0]["lfn"], ROWS[1]["lfn"]}
     letter = json.loads(messages("fstream", 1, ".dlq")[0].value())
-    assert letter["reason"].startswith(f"too_large: {CACHE}|/xxx")
+    assert letter["reason"].startswith(f"too_large: {path} row 2: the record of {CACHE}|/xxx")
     assert "a message has at most 1000000" in letter["reason"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -336,6 +337,7 @@ def test_a_frame_of_another_make_is_refused():
 
 def test_what_cannot_be_read_for_a_while_is_no_corruption(place, monkeypatch):
     """No file descriptor is left, as it may be for a moment; the segments are whole."""
+    monkeypatch.setattr("smartcache.ingestion.spool.READ_AGAIN_S", 600.0)  # none of it passes between two lines here
     spool = place.open()
     frames = [frame(number) for number in range(200)]
     for each in frames:
@@ -350,7 +352,7 @@ def test_what_cannot_be_read_for_a_while_is_no_corruption(place, monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert spool.trouble == "cannot be read: Too many open files"
-    assert spool.read() is None, "it is left alone for a second"
+    assert spool.read() is None, "it is left alone for a while"
     monkeypatch.setattr("smartcache.ingestion.spool.time.monotonic", lambda now=spool._read_at: now)
     assert drain(spool) == frames
     assert not spool.trouble
@@ -369,6 +371,56 @@ def test_a_segment_that_somebody_has_taken_away_holds_up_no_other(place):
     path.unlink()
     assert drain(spool) == frames[gone:]
     assert place.lost == {("spool", "corrupt"): 1, ("gstream", "corrupt"): 3 * gone}
+
+
+def test_after_an_error_a_segment_is_looked_for_by_its_name(place, monkeypatch):
+    """The error cannot be made here. The old descriptor shows neither that the file was moved away nor that its disk was mounted anew."""
+    monkeypatch.setattr("smartcache.ingestion.spool.READ_AGAIN_S", 0.0)
+    spool = place.open()
+    frames = [frame(number) for number in range(40)]
+    for each in frames:
+        spool.append(each)
+    path = place.segments()[0]
+    gone = path.stat().st_size // len(segment.encode(frames[0]))
+    assert spool.read()[0] == frames[0]
+
+    def fails(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(segment, "read", fails)
+        assert spool.read() is None
+    assert spool.trouble == "cannot be read: Input/output error"
+    path.rename(place.folder / "elsewhere")
+    assert drain(spool) == frames[gone:]
+    assert place.lost == {("spool", "corrupt"): 1, ("gstream", "corrupt"): 3 * (gone - 1)}
+    assert not spool.trouble
+
+
+@pytest.mark.parametrize("other", ["no folder", "an empty one", "one with another lock"])
+def test_a_disk_that_is_not_mounted_for_a_while_costs_no_records(place, monkeypatch, other):
+    """A folder of the same name stands for the empty one that a disk is mounted on."""
+    monkeypatch.setattr("smartcache.ingestion.spool.READ_AGAIN_S", 0.0)
+    spool = place.open()
+    frames = [frame(number) for number in range(40)]
+    for each in frames:
+        spool.append(each)
+    disk = place.folder.rename(place.folder.with_name("disk"))
+    if other != "no folder":
+        place.folder.mkdir()
+    if other == "one with another lock":
+        (place.folder / "lock").touch()
+    assert spool.read() is None
+    assert spool.read() is None
+    assert spool.trouble == "cannot be read: No such file or directory"
+    assert len(place.said) == 1
+    assert place.said[0].endswith(f"bring {place.folder} back, or start the collector anew")
+    if place.folder.exists():
+        place.folder.rename(place.folder.with_name("other"))
+    disk.rename(place.folder)
+    assert drain(spool) == frames
+    assert not spool.trouble
+    assert not place.lost
 
 
 def test_what_was_set_aside_counts_and_goes_before_good_records(place):
