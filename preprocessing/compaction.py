@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from .retention import ORPHAN_MS, day_of, partitions
+from .retention import ORPHAN_MS, STAGING, day_of, delete_drafts, partitions
 from .table import Listing, TableError, change, listing, partition_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .storage import Hadoop
 
-STAGING = "_compacting"
 #: By which rows are sorted, those of these columns that there are: neighbours look alike, which compresses well.
 _ORDER = ("open_us", "record_us", "kafka_us", "open_id", "record_id", "offset")
 
@@ -178,12 +177,7 @@ def _tidy(files: Hadoop, table: str, now: Listing, plan: Plan, done: Compacted, 
             hidden = each.folder or (each.name.startswith(".") and each.name.endswith(".crc"))
             if not hidden and name not in listed and name not in now.replaced and each.modified_ms < plan.now_ms - ORPHAN_MS:
                 done.deleted += files.delete(f"{table}/{name}")
-    try:
-        for each in files.statuses(f"{table}/{STAGING}"):
-            if each.modified_ms < plan.now_ms - ORPHAN_MS:
-                files.delete(f"{table}/{STAGING}/{each.name}", folder=True)
-    except FileNotFoundError:
-        pass
+    delete_drafts(files, table, plan.now_ms)
     if gone:
         for name in gone:
             done.deleted += files.delete(f"{table}/{name}")

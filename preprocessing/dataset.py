@@ -136,6 +136,7 @@ def build(spark: SparkSession, config: Config, request: Request, progress: Progr
                 "decisions": caches[cache],
                 "unknown_histories": told[index]["unknown_histories"],
                 "unknown_side_tables": told[index]["unknown_side_tables"],
+                "scanned_rows": told[index]["scanned_rows"],
                 "sha256": told[index]["sha256"],
             }
             for index, cache in enumerate(caches)
@@ -236,6 +237,7 @@ def _labelled(opens: DataFrame, caches: dict[str, bool], end_us: int) -> DataFra
             F.coalesce("fill", F.lit(-1.0)).cast("float").alias("fill"),
             F.coalesce("read_share", F.lit(-1.0)).cast("float").alias("read_share"),
             F.coalesce("side_table", F.lit(NO_TABLE)).cast("long").alias("side_table"),
+            F.coalesce("history_scanned", F.lit(False)).alias("history_scanned"),
             F.coalesce(true_size, F.lit(-1)).cast("long").alias("size"),
             ((F.col("next_us") - F.col("open_us")) / 1e6).alias("next_open_s"),
             F.col("next_us").isNull().alias("censored"),
@@ -299,7 +301,7 @@ def _featuring(text: str, origins: Origins, versions: list[int], told: Any) -> C
         import pyarrow.compute as pc
 
         digest = RowsDigest()
-        fact: dict[str, Any] = {"censored": 0, "splits": dict.fromkeys(SPLITS, 0)}
+        fact: dict[str, Any] = {"censored": 0, "scanned_rows": 0, "splits": dict.fromkeys(SPLITS, 0)}
         first_us, last_us = [], []
         cache, history = "", None
         with tempfile.TemporaryDirectory(prefix="smartcache-replay-") as folder:
@@ -327,6 +329,7 @@ def _featuring(text: str, origins: Origins, versions: list[int], told: Any) -> C
                 made = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
                 digest.add(made)
                 fact["censored"] += pc.sum(made["censored"]).as_py()
+                fact["scanned_rows"] += pc.sum(columns["history_scanned"]).as_py()
                 for each in pc.value_counts(made["split"]).to_pylist():
                     fact["splits"][each["values"]] += each["counts"]
                 first_us.append(pc.min(made["t_us"]).as_py())

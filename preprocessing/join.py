@@ -20,8 +20,9 @@ late to the stream: a stream that was away reads its topics batch by batch, and 
 they were sent. An open that was answered bypass has no pfc record: it does not wait for one. What belongs to no open is dropped
 ``watermark_ms`` after it came, and counted. Record ids are remembered as long: a duplicate that comes later than that makes a second row.
 
-What waits is looked at each ``beat_ms``, so a step that comes much later than it was due tells that the stream was away. That time does not
-count for what waits, as the rest of its open may be in what piled up in Kafka, and not in the first batch of that.
+What waits is looked at each ``beat_ms``, so a step that comes by more than ``tardy_ms`` later than it was due tells that the stream was
+away. That time does not count for what waits, as the rest of its open may be in what piled up in Kafka, and not in the first batch of that;
+nor for the ids that are remembered, as second copies may be there too. Ids alone have no beat: their step is due when they are forgotten.
 
 All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
 """
@@ -71,6 +72,11 @@ class Times:
         """How long nothing may happen to what waits."""
         return max(self.watermark_ms // BEATS, 1)
 
+    @property
+    def tardy_ms(self) -> int:
+        """A step that comes by more than this later than it was due comes after an outage: a row may be due so long after its open came."""
+        return min(self.beat_ms, self.grace_ms)
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -97,6 +103,8 @@ class State:
     pfcs: list[Waiting] = field(default_factory=list)
     #: Ids of records that are used or dropped, and until when they are remembered.
     seen: dict[str, int] = field(default_factory=dict)
+    #: Whether the step before came after an outage.
+    away: bool = False
 
     @property
     def empty(self) -> bool:
@@ -113,12 +121,13 @@ class State:
                 if getattr(self, name)
             },
             "seen": self.seen,
+            **({"away": True} if self.away else {}),
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> State:
         """Back from :meth:`to_json`."""
-        state = cls(seen=value["seen"])
+        state = cls(seen=value["seen"], away=value.get("away", False))
         for name in ("opens", "decisions", "pfcs"):
             # Those of an earlier version are without `late_ms`.
             setattr(state, name, [Waiting(*each) if len(each) > 2 else Waiting.since(*each) for each in value.get(name, [])])
@@ -148,7 +157,7 @@ def advance(
     ``due_ms``: the `wake_ms` of the step before; None where there was none.
     """
     outcome = Outcome()
-    _stand_still(state, 0 if due_ms is None else now_ms - due_ms, times)
+    _stand_still(state, now_ms, now_ms if due_ms is None else due_ms, times)
     _take(state, incoming, now_ms, outcome)
     _write_due(state, now_ms, times, dataset_of, outcome)
     state.decisions = _expire(state.decisions, "unmatched_decisions", state, now_ms, times, outcome)
@@ -226,12 +235,20 @@ def access_row(opened: Record, decision: Record | None, pfc: Record | None, data
     return row
 
 
-def _stand_still(state: State, away_ms: int, times: Times) -> None:
+def _stand_still(state: State, now_ms: int, due_ms: int, times: Times) -> None:
+    away_ms = now_ms - due_ms
+    again, state.away = state.away, away_ms > times.tardy_ms
+    if not state.away:
+        return
     # Where all batches take so long, a beat of each counts still: nothing is kept for ever.
-    if away_ms > times.beat_ms:
-        for each in (*state.opens, *state.decisions, *state.pfcs):
-            each.arrived_ms += away_ms
-            each.late_ms = max(each.late_ms, away_ms)
+    for each in (*state.opens, *state.decisions, *state.pfcs):
+        each.arrived_ms += away_ms
+        # It went away before the step was due.
+        each.late_ms = max(each.late_ms, away_ms + times.tardy_ms)
+    # Once, for the same reason.
+    if not again:
+        until_ms = now_ms + max(times.watermark_ms, away_ms // CATCH_UP)
+        state.seen = {record_id: max(until, until_ms) for record_id, until in state.seen.items()}
 
 
 def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, outcome: Outcome) -> None:
@@ -239,7 +256,7 @@ def _take(state: State, incoming: Iterable[tuple[str, Record]], now_ms: int, out
     known = {each.record["record_id"] for place in places.values() for each in place}
     for kind, record in incoming:
         record_id = record["record_id"]
-        if record_id in known or state.seen.get(record_id, 0) > now_ms:
+        if record_id in known or record_id in state.seen:
             outcome.drop("duplicates")
             continue
         known.add(record_id)

@@ -5,7 +5,8 @@ For each table, in this order, so that a reader never sees a part of a day and a
 1. the table's list of files is written anew without those of the days to forget (:mod:`.table`): from here on they are not in the table;
 2. those files are deleted, and with them whatever else lies in the same partitions and is in no list: files that were replaced, and what
    killed batches have left. Such a file that is younger than `ORPHAN_MS` stays: a batch of the stream may be writing it just now. The next
-   run takes it.
+   run takes it;
+3. copies of rows that a killed compaction has left, once they are as old: they may be of a forgotten day.
 
 What the stream writes into a forgotten day later (an open that was held for long, an import of an old trace) is a file of the table until
 the next run.
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: A file in no list is left alone until it is as old: no batch takes so long.
 ORPHAN_MS = 86_400_000
+#: Where a compaction writes, in the table's folder: each in a folder of its own.
+STAGING = "_compacting"
 #: Columns that a table may be partitioned by, in the order of its folders.
 _LAYOUTS = (("cache", "day"), ("day",))
 
@@ -89,6 +92,7 @@ def retain(
         for number, name in enumerate(delete):
             progress(f"deleting file {number + 1} of {len(delete)}")
             files.delete(f"{table}/{name}")
+        delete_drafts(files, table, now_ms)
     return [found[folder] for folder in sorted(found) if found[folder].files or found[folder].strays]
 
 
@@ -102,6 +106,17 @@ def partitions(files: Hadoop, table: str, above: str = "", depth: int = 0) -> li
         path = f"{above}/{each.name}" if above else each.name
         found += [path] if name == "day" else partitions(files, table, path, depth + 1)
     return found
+
+
+def delete_drafts(files: Hadoop, table: str, now_ms: int) -> None:
+    """Delete what killed compactions have left; a younger one may be running."""
+    try:
+        found = files.statuses(f"{table}/{STAGING}")
+    except FileNotFoundError:
+        return
+    for each in found:
+        if each.modified_ms < now_ms - ORPHAN_MS:
+            files.delete(f"{table}/{STAGING}/{each.name}", folder=True)
 
 
 def _look(files: Hadoop, table: str, folder: str, into: Forgotten, before: Listing, now_ms: int) -> None:

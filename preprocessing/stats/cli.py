@@ -29,8 +29,8 @@ def stats(
 ) -> None:
     """What the caches and the jobs of a site did: tables and plots, each day with the days before it.
 
-    From the access table: volume requested, read, unique and stored; the hit rate that pfc reports, and the true one by what was fetched;
-    the part of each file that is read; whether smaller blocks would fetch less; reuse by data tier. From the jobs table, where
+    From the access table: volume requested, read, unique, and written to disk; the hit rate that pfc reports, and the true one by what was
+    fetched; the part of each file that is read; whether smaller blocks would fetch less; reuse by data tier. From the jobs table, where
     `smartcache import` has brought job monitoring: workflows that want a dataset, wall and CPU time, and CPU efficiency of jobs that read
     locally and remotely. Each figure holds for a window of [stats] window_days that ends with its day.
 

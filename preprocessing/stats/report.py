@@ -22,7 +22,8 @@ _HOUR_MS = 3_600_000
 
 MEANINGS = (
     "requested: the sizes of the files, each time that one was opened; read: what clients read of them; unique: each file once in the "
-    "window, what a cache would hold that held everything that was asked for in it; stored: what was written to the cache's disk",
+    "window, what a cache would hold that held everything that was asked for in it; stored: what was "
+    "written to the cache's disk in the window, not the volume that it holds",
     "reported hit rate: pfc's b_hit of all that it counts. It counts a byte as a hit though the same open had it fetched a moment before",
     "true hit rate: 1 - fetched / delivered, by what came in over the network (blocks as they are stored, and what was passed by) and what "
     "the clients of the same opens read. Below zero: more was fetched than read",

@@ -74,6 +74,9 @@ def opens(seed=3, count=600):
         row |= {"boot_us": T0_US + boot, "seq": number - 120 * boot + 1}
         if boot:
             row |= {"history_boot_us": T0_US + boot - 1, "history_seq": (100, 120)[boot - 1]}
+        # Unknown at first, as in what an earlier plugin has logged.
+        if number > 20:
+            row["history_scanned"] = boot == 1
         # None at first; a new one is there for some opens before it is for others.
         if number > 30:
             row["side_table"] = TABLES[min((number - 30 + 5 * (number % 2)) // 60, 2)]
@@ -208,6 +211,9 @@ def test_features_are_the_cores_to_the_last_bit(built):
     gone = sum(row["side_table"] == TABLES[1] for row in kept_rows(rows))
     assert [each["unknown_side_tables"] for each in manifest["files"]] == [gone, 0]
     assert gone > 0
+    scanned = sum(row["history_scanned"] is True for row in kept_rows(rows))
+    assert [each["scanned_rows"] for each in manifest["files"]] == [scanned, 0]
+    assert scanned > 0
 
 
 def test_schema_of_the_manifest_is_the_cores(built):

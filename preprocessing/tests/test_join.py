@@ -170,11 +170,26 @@ def test_an_outage_does_not_count_for_what_waits(away, held):
     assert join.stored is None
 
 
-def test_an_open_that_waited_before_an_outage_waits_for_the_rest_after_it():
-    join = Join().take(20, an_open(5, 3, 14, recv_us=us(19))).take(21, a_decision(1, 3.25, recv_us=us(21))).restart(7200)
+@pytest.mark.parametrize("away", [100, 600, 850, 7155], ids="{} s".format)
+def test_an_open_that_waited_before_an_outage_waits_for_the_rest_after_it(away):
+    """The pfc record was received when the stream had just gone, and is not in its first batch after that."""
+    join = Join().take(4, a_decision(1, 3.25, recv_us=us(4))).take(20, an_open(5, 3, 14, recv_us=us(20))).until(45).restart(45 + away)
     assert join.rows == []
-    (row,) = join.take(7200 + 1500, a_pfc(0, 3.3, 14)).rows
+    (row,) = join.take(45 + away + max(30, away / 5), a_pfc(0, 3.3, 14, recv_us=us(45))).rows
     assert row["pfc_id"]
+
+
+def test_a_batch_that_is_a_little_late_writes_what_was_due():
+    join = Join().take(20, an_open(5, 3, 14, recv_us=us(20))).restart(80 + 59)
+    assert len(join.rows) == 1
+
+
+@pytest.mark.parametrize("batch_s", [130, 200, 1000, 3600, 36_000])
+def test_a_row_is_written_however_long_each_batch_takes(batch_s):
+    join = Join().take(20, an_open(5, 3, 14, recv_us=us(20)))
+    for batch in range(1, 7):
+        join.restart(20 + batch * batch_s)
+    assert len(join.rows) == 1
 
 
 @pytest.mark.parametrize("batch_s", [1000, 3600, 36_000])
@@ -277,6 +292,32 @@ def test_duplicates_are_dropped_before_and_after_the_row():
     join.take(21, an_open(5, 3, 14), a_pfc(0, 3.3, 14), a_decision(1, 3.25)).take(3000, an_open(5, 3, 14)).run_timers()
     assert len(join.rows) == 1
     assert join.dropped == {"duplicates": 6}
+
+
+@pytest.mark.parametrize(("back", "behind"), [(3700, 0), (3700, 30), (7200, 0), (7200, 3000), (86_400, 20_000)])
+def test_a_duplicate_behind_an_outage_makes_no_second_row(back, behind):
+    """The collector repeats after a failure; the second copy lies in Kafka while the stream is away for longer than ids are remembered."""
+    again = an_open(5, 3, 14, recv_us=us(60))
+    join = Join().take(3, a_decision(1, 3.25)).take(20, an_open(5, 3, 14), a_pfc(0, 3.3, 14))
+    join = join.restart(back).take(back + behind, again) if behind else join.restart(back, again)
+    join.run_timers()
+    assert len(join.rows) == 1
+    assert join.dropped == {"duplicates": 1}
+    assert join.stored is None, "nothing is remembered for ever"
+
+
+def test_a_duplicate_in_the_batch_that_would_forget_its_id_makes_no_second_row():
+    join = Join().take(20, an_open(5, 3, 14), a_decision(1, 3.25), a_pfc(0, 3.3, 14)).restart(3620 + 59, an_open(5, 3, 14)).run_timers()
+    assert (len(join.rows), join.dropped) == (1, {"duplicates": 1})
+
+
+@pytest.mark.parametrize("batch_s", [1000, 5000, 36_000])
+def test_ids_are_forgotten_however_long_each_batch_takes(batch_s):
+    join = Join().take(20, an_open(5, 3, 14), a_decision(1, 3.25), a_pfc(0, 3.3, 14))
+    for batch in range(1, 10):
+        if join.wake_ms is not None and join.wake_ms <= ms(20 + batch * batch_s):
+            join.restart(20 + batch * batch_s)
+    assert join.stored is None
 
 
 def test_decision_without_open_is_dropped_after_the_watermark_and_counted():

@@ -1,15 +1,18 @@
 """`smartcache retain` beside a running stream, and killed in its middle."""
 
 import json
+import os
+import shutil
 import time
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from smartcache.preprocessing.access import access_schema, read_access_table
 from smartcache.preprocessing.retention import ORPHAN_MS, retain
-from smartcache.preprocessing.storage import Hadoop, Local
+from smartcache.preprocessing.storage import Hadoop, Local, Status
 from smartcache.preprocessing.table import TableError, change, listing, read
 
 pytestmark = pytest.mark.slow
@@ -103,7 +106,13 @@ OLD, NEW = date(2026, 1, 1), date(2026, 3, 1)
 
 
 @pytest.fixture
-def table(spark, tmp_path):
+def table(spark, table_on_disk):
+    """Where Spark is needed."""
+    return table_on_disk
+
+
+@pytest.fixture
+def table_on_disk(tmp_path):
     """Two days of three files each, in Spark's list, and one of each in no list."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -168,6 +177,37 @@ def test_two_commands_at_once(spark, table):
     with pytest.raises(TableError, match="another command has changed it"):
         change(files, str(table), before, before.files[:2], {})
     assert listing(files, str(table)).files == before.files[:4]
+
+
+class OnDisk(Local):
+    """What changing a table asks of a file system, on the local disk and without Spark."""
+
+    def __init__(self, spark):
+        assert spark is None
+
+    def statuses(self, folder):
+        found = [(path, path.stat()) for path in Path(folder).iterdir()]
+        return [Status(path.name, path.is_dir(), facts.st_size, round(facts.st_mtime * 1000)) for path, facts in found]
+
+    def delete(self, path, *, folder=False):
+        shutil.rmtree(path) if folder else Path(path).unlink()
+        return True
+
+
+def test_copies_that_a_killed_compaction_left_go_too(table_on_disk, monkeypatch):
+    """They may be of a forgotten day. One that is younger may be running."""
+    monkeypatch.setattr("smartcache.preprocessing.storage.Hadoop", OnDisk)
+    for name, age_ms in (("killed", ORPHAN_MS + 10_000), ("running", ORPHAN_MS - 10_000)):
+        where = table_on_disk / "_compacting" / name / "3-0"
+        where.mkdir(parents=True)
+        (where / "part-0.parquet").write_bytes(b"rows")
+        os.utime(where.parent, ns=((NOW_MS - age_ms) * 1_000_000,) * 2)
+    before = listing(Local(), str(table_on_disk))
+    assert retain(None, str(table_on_disk), OLD, (), NOW_MS, dry_run=True) == []
+    assert len(list((table_on_disk / "_compacting").iterdir())) == 2
+    assert retain(None, str(table_on_disk), OLD, (), NOW_MS) == []
+    assert [path.name for path in (table_on_disk / "_compacting").iterdir()] == ["running"]
+    assert listing(Local(), str(table_on_disk)) == before
 
 
 @pytest.mark.parametrize(
