@@ -95,5 +95,7 @@ def bench(
         console.print(f"[red]bench: {error}[/red]", highlight=False)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        console.print("bench: interrupted; nothing was kept of the benchmark that was running")
+        console.print(
+            "bench: interrupted; of the benchmark that was running nothing was kept, of spark the numbers of opens that were done"
+        )
         raise typer.Exit(130) from None

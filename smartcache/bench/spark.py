@@ -2,8 +2,10 @@
 
 For each number of opens a stream that takes all their records from a real Kafka, and the batch commands over an access table of that many
 opens. Time is the whole command's, Spark's start included, which is measured alone as well (a table of one open); memory is the most
-that the command and its children held at once (the sum of their resident pages, which counts shared ones more than once). The heap is
+that the command and its children held at once (the sum of their PSS: a page that some of them share counts once). The heap is
 what [spark] gives: 1 GB where nothing else is said, however many opens there are.
+
+What was measured is kept after each number of opens: a failure later loses no more than the number that it was at.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ class Spent:
 
 
 def run(events: tuple[int, ...], masters: tuple[str, ...], command: str, tell: Tell) -> Path:
-    """Measure and keep the result. Raises ProcessError or MissingPart, naming what failed."""
+    """Measure and keep the result, after each of ``events`` (one at least). Raises ProcessError or MissingPart, naming what failed."""
     where, rows = results.machine(), []
     results.FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results.FOLDER) as name:
         folder = Path(name)
-        for opens in (1, *events):
+        for number, opens in enumerate((1, *events)):
             shared = folder / f"opens{opens}"
             _make_table(shared, opens)
             for master in masters:
@@ -68,7 +70,9 @@ def run(events: tuple[int, ...], masters: tuple[str, ...], command: str, tell: T
                     rows.append(_row("stream", master, opens, *_stream(shared / f"{_plain(master)}-stream", master, opens)))
                     tell(_said(rows[-1]))
             subprocess.run(["rm", "-rf", str(shared)], check=True)
-    return results.save(NAME, command, where, {"events": list(events), "rows": rows})
+            if number:
+                kept = results.save(NAME, command, where, {"events": list(events[:number]), "rows": rows})
+    return kept
 
 
 def _row(job: str, master: str, opens: int, records: int, spent: Spent) -> dict[str, Any]:

@@ -292,6 +292,32 @@ def test_command_lines_of_the_jobs(job, tmp_path):
     assert get_command(app).commands[name].make_context(name, options).params["config"] == tmp_path / "smartcache.toml"
 
 
+def test_what_spark_took_is_kept_after_each_number_of_opens(folder, monkeypatch):
+    """The second number fails, as where the disk is full: what the first one took is a result."""
+
+    def batch(job, config):
+        if "opens5000" in str(config):
+            raise ProcessError("no space left on device")
+        return spark.Spent(2.0, 7, 3)
+
+    monkeypatch.setattr(spark, "_make_table", lambda shared, opens: (shared / "access/_spark_metadata").mkdir(parents=True))
+    monkeypatch.setattr(spark, "_copy", lambda shared, master: shared / "copy")
+    monkeypatch.setattr(spark, "_batch", batch)
+    monkeypatch.setattr(spark, "_stream", lambda folder, master, opens: (3 * opens, spark.Spent(9.0, 7, 3)))
+    page.PAGE.write_text("<!-- spark -->\n<!-- end spark -->\n")
+    with pytest.raises(ProcessError):
+        spark.run((1000, 5000), ("local[1]",), "smartcache bench spark", lambda text: None)
+    kept = results.load("spark")
+    assert kept["events"] == [1000]
+    assert [(row["job"], row["opens"]) for row in kept["rows"]] == [
+        *((job, 1) for job in spark.BATCH),
+        *((job, 1000) for job in (*spark.BATCH, "stream")),
+    ]
+    assert page.write() == ["spark"]
+    assert page.PAGE.read_text().count("| 1,000 |") == len(spark.BATCH) + 1
+    assert [path.name for path in results.FOLDER.iterdir()] == ["spark.json"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_spark_is_measured(folder, monkeypatch):
