@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from .compaction import Plan, compact
 from .popularity import publish
+from .reason import reason
 from .table import NoTable, tables_of
-from .terminal import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ class Chore:
             except Exception as error:
                 if not self._stop.is_set():
                     self.counts[self._failures] += 1
-                    print(f"{self._name}: {type(error).__name__}: {first_line(error)}; {self._stays}", file=sys.stderr, flush=True)
+                    print(f"{self._name}: {reason(error)}; {self._stays}", file=sys.stderr, flush=True)
 
 
 def chores(spark: SparkSession, config: Config) -> list[Chore]:

@@ -16,8 +16,9 @@ import typer
 
 from smartcache.config import ConfigError
 from smartcache.preprocessing import table_cli
+from smartcache.preprocessing.reason import reason
 from smartcache.preprocessing.stats import cli as stats_cli
-from smartcache.preprocessing.terminal import ConfigFile, fail, first_line, load_config, spark_job
+from smartcache.preprocessing.terminal import ConfigFile, fail, load_config, spark_job
 
 
 def register(app: typer.Typer) -> None:
@@ -60,7 +61,7 @@ def stream(
     except Exception as error:
         # A signal to the process group ends Spark's JVM too: what it says then is no failure.
         if not stop.is_set():
-            fail(str(error) if isinstance(error, StreamError) else f"stream: {type(error).__name__}: {first_line(error)}", 1)
+            fail(str(error) if isinstance(error, StreamError) else f"stream: {reason(error)}", 1)
     finally:
         with contextlib.suppress(Exception):
             work.stop()

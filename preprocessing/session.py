@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from smartcache.config import ConfigError
 
+from .reason import reason
 from .storage import Hadoop, Local, Reader
 from .table import TableError
 
@@ -74,7 +75,7 @@ def table_reader(config: Config, table: str) -> Iterator[Reader]:
         yield Local()
         return
     try:
-        from py4j.protocol import Py4JError, Py4JJavaError
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -88,8 +89,7 @@ def table_reader(config: Config, table: str) -> Iterator[Reader]:
             spark = spark_session(here, "smartcache")
         yield Hadoop(spark)
     except (Py4JError, PySparkException) as error:
-        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-        raise TableError(f"{table}: {[*str(said).splitlines(), type(error).__name__][0]}") from error
+        raise TableError(f"{table}: {reason(error)}") from error
     finally:
         if ours and spark is not None:
             spark.stop()

@@ -13,6 +13,8 @@ import typer
 
 from smartcache.config import Config, ConfigError, load
 
+from .reason import reason
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -61,7 +63,7 @@ def spark_job(
     except expected as error:
         fail(str(error), 1)
     except Exception as error:
-        fail(f"{name}: {type(error).__name__}: {first_line(error)}", 1)
+        fail(f"{name}: {reason(error)}", 1)
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -74,8 +76,3 @@ def fail(text: str, status: int) -> NoReturn:
     """End the program with ``status`` and a line that says why."""
     print(text, file=sys.stderr)
     raise typer.Exit(status)
-
-
-def first_line(error: Exception) -> str:
-    """Of what an error says: Spark's are pages long."""
-    return next((line for line in str(error).splitlines() if line.strip()), "no reason given")

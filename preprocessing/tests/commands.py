@@ -6,9 +6,10 @@ At its end it says how many tasks each executor has done.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ Command = Callable[..., Any]
 
 
 def runner(spark: Any) -> Command:
-    """What runs a command in the session ``spark``, which goes on: `run(config, name, *options, status=0)`, and what it printed."""
+    """`run(config, name, *options, status=0)`: a command in the session ``spark``, which goes on as it was; what it printed."""
     app = typer.Typer()
     register(app)
 
     def run(config: Path, name: str, *options: object, status: int = 0) -> Any:
         argv = [name, "--config", str(config), *map(str, options)]
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, _own_settings(spark):
             patch.setattr(spark, "stop", lambda: None)
             patch.setattr(sys, "argv", ["smartcache", *argv])
             done = CliRunner().invoke(app, argv)
@@ -38,6 +39,23 @@ def runner(spark: Any) -> Command:
         return done
 
     return run
+
+
+@contextlib.contextmanager
+def _own_settings(spark: Any) -> Iterator[None]:
+    """Where there is a session already, a command's [spark] options are laid over its settings, and would stay."""
+    before = dict(spark.conf.getAll)
+    try:
+        yield
+    finally:
+        after = dict(spark.conf.getAll)
+        for name in before.keys() | after.keys():
+            if before.get(name) == after.get(name):
+                continue
+            if name in before:
+                spark.conf.set(name, before[name])
+            else:
+                spark.conf.unset(name)
 
 
 def main(config: str, argvs: list[list[str]]) -> None:
