@@ -26,7 +26,10 @@ class Aside:
     def survey(self) -> None:
         """Find what an earlier collector has left. OSError where the folder cannot be read."""
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-            self._keep(path, path.stat().st_size)
+            size = 0
+            with contextlib.suppress(OSError):  # it is of use to nobody but a person
+                size = path.stat().st_size
+            self._keep(path, size)
 
     def take(self, path: Path, size: int) -> None:
         """Set a segment aside under another name. OSError where that is impossible."""

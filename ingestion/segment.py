@@ -7,7 +7,6 @@ own, so that a file can be counted by going from header to header. Pure function
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Sequence
@@ -24,6 +23,8 @@ HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 MAX_NAME = 24
 #: Length that says: this record has no key.
 _NO_KEY = 0xFFFFFFFF
+#: What is read of a file at once, to go from header to header: many small frames, or little of one that is large.
+_AT_ONCE = 64 << 10
 #: A header that claims more than this is not one of ours.
 MAX_PAYLOAD = 64 << 20
 
@@ -69,7 +70,7 @@ def encode(frame: Frame) -> bytes:
     return b"".join((header, _CHECKSUM.pack(crc32(header)), payload))
 
 
-def parse_header(raw: bytes | mmap.mmap, offset: int, end: int) -> Header:
+def parse_header(raw: bytes, offset: int, end: int) -> Header:
     """The header at ``offset`` of a file of ``end`` bytes; :class:`Torn` where the frame is not all there, :class:`Corrupt` else."""
     if end - offset < HEADER_BYTES:
         raise Torn(f"{end - offset} bytes are left, fewer than a header")
@@ -106,9 +107,9 @@ def read(descriptor: int, offset: int) -> tuple[Frame, int] | None:
     end = os.fstat(descriptor).st_size
     if offset >= end:
         return None
-    head = os.pread(descriptor, HEADER_BYTES, offset)
+    head = _pread(descriptor, HEADER_BYTES, offset)
     header = parse_header(head, 0, end - offset if len(head) == HEADER_BYTES else len(head))
-    payload = os.pread(descriptor, header.size - HEADER_BYTES, offset + HEADER_BYTES)
+    payload = _pread(descriptor, header.size - HEADER_BYTES, offset + HEADER_BYTES)
     return parse_payload(header, payload), offset + header.size
 
 
@@ -122,24 +123,37 @@ class Survey(NamedTuple):
 
 
 def survey(path: Path, begin: int = 0) -> Survey:
-    """Go from header to header. ``begin`` need not be the start of a frame: the one that holds it is the first that counts."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            return Survey(0, 0, {}, None)
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-            offset, first = 0, -1
-            records: dict[str, int] = {}
-            problem: Corrupt | None = None
-            while offset < size:
-                try:
-                    header = parse_header(raw, offset, size)
-                except Corrupt as error:
-                    problem = error
-                    break
-                if offset + header.size > begin:
-                    if first < 0:
-                        first = offset
-                    records[header.stream] = records.get(header.stream, 0) + header.records
-                offset += header.size
-            return Survey(first if first >= 0 else offset, offset, records, problem)
+    """Go from header to header. ``begin`` need not be the start of a frame: the one that holds it is the first that counts.
+
+    OSError where the disk gives an error: reading, unlike a mapping of the file, says so to who reads.
+    """
+    with path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        offset, first = 0, -1
+        raw, base = b"", 0
+        records: dict[str, int] = {}
+        problem: Corrupt | None = None
+        while offset < size:
+            if offset + HEADER_BYTES > base + len(raw):
+                raw, base = _pread(descriptor, min(_AT_ONCE, size - offset), offset), offset
+            try:
+                # Of a file that somebody has cut meanwhile less is there than its size said.
+                header = parse_header(raw, offset - base, size - base if len(raw) - (offset - base) >= HEADER_BYTES else len(raw))
+            except Corrupt as error:
+                problem = error
+                break
+            if offset + header.size > begin:
+                if first < 0:
+                    first = offset
+                records[header.stream] = records.get(header.stream, 0) + header.records
+            offset += header.size
+        return Survey(first if first >= 0 else offset, offset, records, problem)
+
+
+def _pread(descriptor: int, size: int, offset: int) -> bytes:
+    """So many bytes, fewer at the file's end only: a read that is cut short by an error of the disk is no end, the next one says which."""
+    raw = os.pread(descriptor, size, offset)
+    while len(raw) < size and (more := os.pread(descriptor, size - len(raw), offset + len(raw))):
+        raw += more
+    return raw

@@ -1,9 +1,9 @@
 """The spool: records on disk, in order, until Kafka has acknowledged them.
 
-A folder of segment files (:mod:`.segment`) that are appended to at one end and deleted at the other. A position is the number of bytes ever
-appended before it; a segment's name is the position of its first byte. The acknowledged position stands in the file ``position``, replaced
-as a whole: an older one costs repetition, never loss. What :meth:`Spool.append` has taken survives the death of the process; with
-``fsync = "always"`` also that of the machine.
+A folder of segment files (:mod:`.segment`) that are appended to at one end (:mod:`.writer`) and deleted at the other. A position is the
+number of bytes ever appended before it; a segment's name is the position of its first byte. How far Kafka has acknowledged is kept beside
+them (:mod:`.position`). What :meth:`Spool.append` has taken survives the death of the process; with ``fsync = "always"`` also that of the
+machine.
 
 Not thread-safe; the plain attributes may be read by other threads.
 """
@@ -11,50 +11,32 @@ Not thread-safe; the plain attributes may be read by other threads.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from zlib import crc32
 
 from smartcache import config, lock
 
-from . import aside, segment
+from . import segment
 from .aside import Aside
+from .position import Position
+from .recovery import SUFFIX, Segment, damaged, recover
 from .segment import Corrupt, Frame, Torn
+from .writer import Writer
 
-#: The acknowledged position is written at most this often.
-POSITION_S = 0.5
 #: A disk that is nearly full takes a small frame and not the next: it is said to be well again only after this long without a failure.
 TROUBLE_S = 2.0
 #: How long what cannot be read for want of something that comes back (file descriptors, memory, a mounted disk) is left alone.
 READ_AGAIN_S = 1.0
-_SUFFIX = ".spool"
 _NAME = re.compile(r"(\d{20})\.spool")
 
 
 class SpoolError(Exception):
     """The folder cannot be used; the text names the setting and the way out."""
-
-
-@dataclass(eq=False)
-class _Segment:
-    """``size`` is what can be read, ``held`` what it takes on disk; ``unread`` counts records by stream."""
-
-    path: Path
-    base: int
-    size: int = 0
-    held: int = 0
-    unread: dict[str, int] = field(default_factory=dict)
-    damage: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.base + self.size
 
 
 class Spool:
@@ -71,20 +53,17 @@ class Spool:
         self._say = say
         self._lost = lost
         self._folder = Path(settings.dir)
-        self._segments: deque[_Segment] = deque()
-        self._active: int = -1
-        self._reader: tuple[_Segment, int] | None = None
-        self._position_due = 0.0
-        self._position_written = -1
+        self._segments: deque[Segment] = deque()
+        self._reader: tuple[Segment, int] | None = None
         self._held = 0
         self._aside = Aside(self._folder)
         self._write_trouble = self._read_trouble = ""
         self._trouble_at = self._read_at = 0.0
         self._lock = self._acquire()
-        self._syncer = ThreadPoolExecutor(1, "spool-fsync")
+        self._writer = Writer(settings.fsync)
+        self._position = Position(self._folder, self._has_folder, say)
+        self._end = self._next = 0
         try:
-            self._acked = self._read_position()
-            self._end = self._next = self._acked
             self._recover()
         except OSError as error:
             self._release()
@@ -116,6 +95,11 @@ class Spool:
         return self._end
 
     @property
+    def next(self) -> int:
+        """The position of the next byte that :meth:`read` gives, or of a gap before it."""
+        return self._next
+
+    @property
     def begin(self) -> int:
         """The position of the oldest byte that is still there."""
         return self._segments[0].base if self._segments else self._end
@@ -145,7 +129,7 @@ class Spool:
     def append(self, frame: Frame) -> int | None:
         """Take a frame; the position behind it, or None where the disk does not take it (:attr:`trouble` says why)."""
         raw = segment.encode(frame)
-        active = self._segments[-1] if self._active >= 0 else None
+        active = self._segments[-1] if self._writer.is_open else None
         try:
             if active is None or active.size + len(raw) > self._settings.segment_bytes:
                 active = self._rotate()
@@ -155,8 +139,10 @@ class Spool:
                 if self._segments[0] is active:
                     break
                 self._drop_oldest()
-            self._write(active, raw)
+            self._writer.write(raw, active.size)
         except OSError as error:
+            if active is not None and not self._writer.is_open:
+                self._end += len(raw)  # the next segment's name must be behind whatever is there
             self._in_trouble(error)
             return None
         if self._write_trouble and time.monotonic() - self._trouble_at > TROUBLE_S:
@@ -195,7 +181,7 @@ class Spool:
                 self._say(f"the spool {self._folder} is read again")
             frame, after = found
             self._next = where.base + after
-            _take(where.unread, frame.stream, len(frame.values))
+            self._given(where, frame)
             return frame, self._next
         self._read_trouble = ""  # what could not be read is there no more
         self._next = max(self._next, self._end)
@@ -203,35 +189,34 @@ class Spool:
 
     def skip(self, frame: Frame) -> None:
         """Count the frame that was appended just now as read: the caller has it in memory. Only where all before it was read."""
-        _take(self._segments[-1].unread, frame.stream, len(frame.values))
         self._next = self._end
+        self._given(self._segments[-1], frame)
 
     def acknowledge(self, position: int) -> None:
         """All before ``position`` is Kafka's now: never to be read again, and deleted by whole segments."""
-        self._acked = max(self._acked, position)
-        while self._segments and self._segments[0].end <= self._acked and (len(self._segments) > 1 or self._active < 0):
-            self._retire(self._segments.popleft())
+        self._position.acknowledge(position)
+        self._retire_acknowledged()
 
     def rewind(self) -> None:
-        """Read again from the acknowledged position on."""
+        """Read again from the acknowledged position on: the producer has nothing more. Who calls counts what is on disk no more."""
+        acked = self._position.acked
         for each in self._segments:
             if each.base < self._next and not each.damage:
                 with contextlib.suppress(OSError):
-                    each.unread = segment.survey(each.path, max(0, self._acked - each.base)).records
-        self._next = self._acked
+                    each.unread = segment.survey(each.path, max(0, acked - each.base)).records
+        self._next = acked
+        self._position.withdraw()
 
     def tick(self, now_s: float) -> None:
         """Write the acknowledged position where that is due; ``now_s`` is any steady clock."""
-        if now_s >= self._position_due and self._acked != self._position_written:
-            self._position_due = now_s + POSITION_S
-            self._write_position()
+        self._position.tick(now_s)
 
     def close(self) -> None:
-        """Leave the folder to the next collector."""
-        self._retire_active()
-        self.acknowledge(self._acked)  # the last segment too, now that nothing is appended
-        self._write_position()
-        self._syncer.shutdown()
+        """Leave the folder to the next collector. Who calls has counted what the producer has, and is on disk no more."""
+        self._writer.close()
+        self._retire_acknowledged()  # the last segment too, now that nothing is appended
+        self._position.withdraw()
+        self._position.write()
         self._release()
 
     # --- the folder -------------------------------------------------------------------------------------------------------------------
@@ -260,108 +245,54 @@ class Spool:
             return False
         return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
-    def _read_position(self) -> int:
-        try:
-            text = (self._folder / "position").read_text("ascii", "replace")
-        except FileNotFoundError:
-            return 0
-        number, _, checksum = text.strip().partition(" ")
-        if not number.isdecimal() or checksum != f"{crc32(number.encode()):08x}":
-            self._say(f"{self._folder}/position cannot be read: all that is in the spool is sent again")
-            return 0
-        return int(number)
-
-    def _write_position(self) -> None:
-        number = str(self._acked)
-        beside = self._folder / "position.new"
-        # Not a record's loss: an older position only repeats what was delivered since.
-        with contextlib.suppress(OSError):
-            beside.write_text(f"{number} {crc32(number.encode()):08x}\n")
-            beside.replace(self._folder / "position")
-            self._position_written = self._acked
-
     def _recover(self) -> None:
+        dropped = self._position.read()
+        self._end = self._next = self._position.acked
         self._aside.survey()
-        names = sorted(each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name))
-        for name in names:
-            path, base = self._folder / name, int(name.removesuffix(_SUFFIX))
-            found = segment.survey(path, max(0, self._acked - base))
-            one = _Segment(path, base, found.end, path.stat().st_size, found.records)
-            if isinstance(found.problem, Torn):
-                self._lost("spool", "torn", 1)
-                self._say(f"{path}: cut off behind byte {found.end} of {one.held}, where the last write had ended early")
-                os.truncate(path, found.end)
-                one.held = found.end
-            elif found.problem is not None:
-                one.damage = f"{found.problem} at byte {found.end}"
-                self._tell_damage(one)
-            self._end = max(self._end, base + one.held)
+        for name in sorted(each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name)):
+            one = recover(self._folder / name, self._position, self._say, self._lost)
+            self._end = max(self._end, one.base + one.held)
             self._segments.append(one)
             self._held += one.held
-            if base < self._acked < one.end:
-                self._acked = base + found.begin  # within a frame only where the file is another: then the frame is sent again
-        self._next = max(self._acked, self.begin)
+        self._next = max(self._position.acked, self.begin)
         if self._find() is None:
             self._next = self._end
         self.acknowledge(self._next)
+        if dropped:
+            for stream, count in dropped.items():
+                self._lost(stream, "spool_full", count)
+            self._say(
+                f"the spool {self._folder} was full, and the collector killed: {sum(dropped.values())} records that had been dropped from "
+                "it, and that Kafka may not have, are counted as lost"
+            )
+            self._position.write()  # they are counted once
 
     # --- writing ----------------------------------------------------------------------------------------------------------------------
 
-    def _rotate(self) -> _Segment:
-        path = self._folder / f"{self._end:020d}{_SUFFIX}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        self._retire_active()
-        self._active = descriptor
+    def _rotate(self) -> Segment:
+        if not self._has_folder():  # what is written beneath the place of a disk that is not mounted is lost once it is
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        path = self._folder / f"{self._end:020d}{SUFFIX}"
+        self._writer.begin(path)
         if self._segments and self._segments[-1].path == path:  # nothing was ever written into it
             self._segments.pop()
-        self._segments.append(_Segment(path, self._end))
-        self.acknowledge(self._acked)
-        if self._settings.fsync == "always":
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        self._segments.append(Segment(path, self._end))
+        self._retire_acknowledged()
         return self._segments[-1]
-
-    def _retire_active(self) -> None:
-        if self._active < 0:
-            return
-        if self._settings.fsync == "segment":
-            self._syncer.submit(_sync_and_close, self._active)
-        else:
-            os.close(self._active)
-        self._active = -1
-
-    def _write(self, active: _Segment, raw: bytes) -> None:
-        rest = memoryview(raw)
-        try:
-            while rest:
-                rest = rest[os.write(self._active, rest) :]
-            if self._settings.fsync == "always":
-                os.fdatasync(self._active)
-        except OSError:
-            # Half a frame would hide what is written behind it.
-            try:
-                os.ftruncate(self._active, active.size)
-            except OSError:
-                os.close(self._active)
-                self._active = -1
-                self._end += len(raw)  # the next segment's name must be behind whatever is there
-            raise
 
     def _in_trouble(self, error: OSError) -> None:
         if not self._write_trouble:
+            way_out = "make room, or change [spool] dir, max_bytes" if self._has_folder() else f"bring {self._folder} back"
             self._say(
                 f"the spool {self._folder} takes no records ({error.strerror}): they go to Kafka directly, and are dropped "
-                "while it is away; make room, or change [spool] dir, max_bytes"
+                f"while it is away; {way_out}"
             )
         self._write_trouble = f"takes no records: {error.strerror or error}"
         self._trouble_at = time.monotonic()
 
     # --- reading and forgetting -------------------------------------------------------------------------------------------------------
 
-    def _find(self) -> _Segment | None:
+    def _find(self) -> Segment | None:
         """The segment that holds the next frame; moves over gaps between segments."""
         for each in self._segments:
             if each.end > max(self._next, each.base):
@@ -369,7 +300,7 @@ class Spool:
                 return each
         return None
 
-    def _open(self, where: _Segment) -> int:
+    def _open(self, where: Segment) -> int:
         if self._reader is None or self._reader[0] is not where:
             self._close_reader()
             self._reader = (where, os.open(where.path, os.O_RDONLY | os.O_CLOEXEC))
@@ -381,7 +312,7 @@ class Spool:
             with contextlib.suppress(OSError):  # of a disk that is gone; the descriptor is free all the same
                 os.close(reader)
 
-    def _cannot_read(self, where: _Segment, error: OSError) -> None:
+    def _cannot_read(self, where: Segment, error: OSError) -> None:
         self._close_reader()  # what is mounted again, or moved away, shows only to who opens it by its name
         if not self._read_trouble:
             way_out = "to go on without them, move the file away"
@@ -394,23 +325,32 @@ class Spool:
         self._read_trouble = f"cannot be read: {error.strerror or error}"
         self._read_at = time.monotonic() + READ_AGAIN_S
 
-    def _give_up_on(self, where: _Segment, problem: str) -> None:
+    def _give_up_on(self, where: Segment, problem: str) -> None:
         offset = self._next - where.base
-        if where is self._segments[-1] and self._active >= 0:
-            self._retire_active()
-        where.damage = f"{problem} at byte {offset}"
+        if where is self._segments[-1]:
+            self._writer.end()
         where.size = offset
-        self._tell_damage(where)
+        damaged(where, f"{problem} at byte {offset}", self._say, self._lost)
         for stream, count in where.unread.items():
             self._lost(stream, "corrupt", count)
         where.unread = {}
-        self.acknowledge(self._acked)
+        self._retire_acknowledged()
 
-    def _tell_damage(self, where: _Segment) -> None:
-        self._lost("spool", "corrupt", 1)
-        self._say(f"{where.path}: {where.damage}; what stands before it is delivered, the file is then set aside as *{aside.SUFFIX}")
+    def _given(self, where: Segment, frame: Frame) -> None:
+        """The producer has the frame that ends where the next one is read."""
+        count = len(frame.values)
+        left = where.unread.get(frame.stream, 0) - count
+        if left > 0:
+            where.unread[frame.stream] = left
+        else:
+            where.unread.pop(frame.stream, None)
+        self._position.give(self._next, frame.stream, count)
 
-    def _retire(self, gone: _Segment) -> None:
+    def _retire_acknowledged(self) -> None:
+        while self._segments and self._segments[0].end <= self._position.acked and (len(self._segments) > 1 or not self._writer.is_open):
+            self._retire(self._segments.popleft())
+
+    def _retire(self, gone: Segment) -> None:
         if self._reader is not None and self._reader[0] is gone:
             self._close_reader()
         with contextlib.suppress(OSError):
@@ -424,24 +364,14 @@ class Spool:
         gone = self._segments.popleft()
         for stream, count in gone.unread.items():
             self._lost(stream, "spool_full", count)
-        self._acked = max(self._acked, gone.end)
+        self._position.drop(gone.end)
         self._next = max(self._next, gone.end)
         self._retire(gone)
 
 
-def _take(counts: dict[str, int], stream: str, count: int) -> None:
-    left = counts.get(stream, 0) - count
-    if left > 0:
-        counts[stream] = left
-    else:
-        counts.pop(stream, None)
-
-
-def _sync_and_close(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        os.fsync(descriptor)
-    os.close(descriptor)
-
-
 def _unusable(folder: Path, error: OSError) -> str:
-    return f"the spool {folder} cannot be used ({error.strerror}): make it a folder that this user may write to, or change [spool] dir"
+    what = f"{error.strerror}: {error.filename}" if error.filename not in (None, folder, str(folder)) else error.strerror
+    return (
+        f"the spool {folder} cannot be used ({what}): make it a folder that this user may write to, on a disk that can be read, or change "
+        "[spool] dir"
+    )

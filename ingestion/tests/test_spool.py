@@ -134,8 +134,8 @@ def test_a_position_ahead_of_the_data_hides_nothing_that_comes_later(place):
         spool.append(frame(number))
     drain(spool)
     end = spool._end
-    place.die(spool)
     spool.tick(1.0)
+    place.die(spool)
     os.truncate(place.segments()[0], 500)
     again = place.open()
     assert again.append(frame(7)) > end
