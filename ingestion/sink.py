@@ -8,7 +8,7 @@ up, and what comes stays on disk, behind what is there already. So records of a 
 - where delivery fails for another reason (the topic is gone, the producer has a fatal error), all that waits for the broker is withdrawn
   and sent again, in order, from the last record on that Kafka had acknowledged. The same after a restart. Both repeat records; ids tell;
 - a record that Kafka refuses as such (too large) is dropped and counted, since no repetition helps. Kafka refuses whole batches: what was
-  on the way is sent again one by one, so that none of the others is dropped with it.
+  on the way is sent again one by one, so that none of the others is dropped with it. What comes meanwhile waits in the spool.
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ class KafkaSink:
         self._blocks: deque[_Block] = deque()
         self._sending: tuple[_Block, Frame, int] | None = None
         self._flying: dict[str, int] = {}
-        self._again_at = self._moved_at = 0.0
+        self._again_at = 0.0
+        self._moved_at = time.monotonic()
         self._failure = ""
+        #: Up to this position of the spool records are sent one by one; nothing behind it is, until Kafka has all before it.
         self._singly_until: int | None = None
         self._producer = self._connect()
         #: Whether the topics are there: nothing is sent before.
@@ -154,7 +156,9 @@ class KafkaSink:
     @property
     def eager(self) -> bool:
         """Whether there is something to send and room to send it: call ``poll`` again soon."""
-        return self.open and not self._failure and self._sending is None and not (self._spool.caught_up or self._spool.resting)
+        if not self.open or self._failure or self._sending is not None or self._held_back:
+            return False
+        return not (self._spool.caught_up or self._spool.resting)
 
     @property
     def in_flight(self) -> int:
@@ -221,7 +225,7 @@ class KafkaSink:
             self._take(Frame(stream, time_us, keys[: count // 2], values[: count // 2]))
             self._take(Frame(stream, time_us, keys[count // 2 :], values[count // 2 :]))
             return
-        direct = self.open and not self._failure and self._sending is None and self._spool.caught_up
+        direct = self.open and not self._failure and self._sending is None and self._singly_until is None and self._spool.caught_up
         self.lag[stream] = self.lag.get(stream, 0) + count
         end = self._spool.append(frame)
         if end is not None:
@@ -237,10 +241,17 @@ class KafkaSink:
 
     # --- from the spool to the broker -------------------------------------------------------------------------------------------------
 
+    @property
+    def _held_back(self) -> bool:
+        """Whether the next record in the spool waits until all before it, which are sent one by one, are with Kafka."""
+        return self._singly_until is not None and self._spool.next >= self._singly_until
+
     def _pump(self) -> None:
         limit = TURN_RECORDS
         while limit > 0:
             if self._sending is None:
+                if self._held_back:
+                    return
                 found = self._spool.read()
                 if found is None:
                     return
@@ -260,6 +271,8 @@ class KafkaSink:
     def _begin(self, frame: Frame, end: int | None) -> None:
         count = len(frame.values)
         block = _Block(self, frame.stream, frame.time_us, end, count, count)
+        if not self._blocks:
+            self._moved_at = time.monotonic()
         self._blocks.append(block)
         self._flying[frame.stream] = self._flying.get(frame.stream, 0) + count
         if frame.stream in self._routes:
@@ -316,9 +329,9 @@ class KafkaSink:
             end = block.end if block.end is not None else end
         if end is not None:
             self._spool.acknowledge(end)
-            if self._singly_until is not None and not blocks and end >= self._singly_until:
-                self._singly_until = None
-                self._producer = self._connect()
+        if self._held_back and not blocks and not self._failure:
+            self._singly_until = None
+            self._producer = self._connect()
 
     def _withdraw(self) -> None:
         """After a failure: a new producer, and all again from what was acknowledged last."""
