@@ -141,6 +141,8 @@ class Collector:
             self._sink.poll()
         for handler in self._handlers.values():
             handler.close(time.time_ns() // 1000)
+        self._sink.commit()
+        self._numbering.commit(time.time_ns() // 1000)
         self._numbering.close()
         left = self._sink.close(max(0.0, begin + shutdown_s - time.monotonic()))
         if self._metrics is not None:

@@ -9,7 +9,7 @@ loses a record while the memory bounds below hold:
   stops is sent with a null close.
 
 What is kept here is in memory alone: it is lost where the collector is killed. The closes of those opens are counted then, as
-``close_without_open``; a collector that is asked to stop sends them first.
+``close_without_open``, and packets of a server that had not said yet who it is as lost; a collector that is asked to stop sends all first.
 
 Identities become pseudonyms the moment a map packet is parsed. Not thread-safe.
 """
@@ -17,9 +17,8 @@ Identities become pseudonyms the moment a map packet is parsed. Not thread-safe.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from sys import getsizeof
-from typing import NamedTuple
 
 from . import fstream
 from .counters import Counters
@@ -29,22 +28,25 @@ from .numbering import Numbering
 from .output import Output, Record
 from .pseudonym import Pseudonyms
 from .sequence import Sequences
+from .servers import Client, EarlyClose, NamedFile, PendingOpen, Server, client_bytes, named_by
 from .tables import Bound, Budget, Table
 
 STREAM = "fstream"
 #: Servers remembered, dead ones included; the one heard of longest ago goes first, its opens are sent unclosed.
 MAX_SERVERS = 1024
-#: Opens that wait for their close, over all servers: about 0.5 kB each. The oldest of the server with one too many is sent unclosed.
+#: Opens that wait for their close, over all servers: about 0.5 kB each. Of one too many the oldest of the server that has most is sent
+#: unclosed.
 MAX_OPENS = 262_144
-#: Logged-in users, over all servers: about 0.6 kB each; of the server with one too many the oldest goes. Its opens have null users.
+#: Logged-in users, over all servers: about 0.6 kB each; likewise. The opens of a forgotten one have null users.
 MAX_USERS = 262_144
 #: Paths that wait for their open, over all servers: about 0.6 kB each; likewise. The open of a forgotten one has no name.
 MAX_PATHS = 65_536
-#: Finished records that wait for their server's identity, over all servers: about 1 kB each. One more is dropped.
+#: Finished records that wait for their server's identity, over all servers: about 1 kB each; likewise. One that goes is dropped.
 MAX_WAITING = 65_536
 #: Closes that came before their open did (packets that overtook each other), over all servers: about 0.4 kB each.
 MAX_EARLY_CLOSES = 65_536
-#: Bytes of the names of files and programs in all of these: a name may have 4096. With one too many, what goes is as above.
+#: Bytes of the names of files and programs in all of these: a name may have 4096. With one too many, the server that holds most gives up
+#: a part (1/64) of all: its paths first, then the oldest of what it has most bytes of, as above.
 MAX_NAME_BYTES = 256 << 20
 
 _US = 1_000_000
@@ -52,57 +54,6 @@ _US = 1_000_000
 _LAST_US = _US - 1
 
 ServerKey = tuple[str, int, int]
-
-
-class Client(NamedTuple):
-    """Who opened, as pseudonyms."""
-
-    user: str
-    host: str
-    app: str | None
-    session: str
-
-
-class NamedFile(NamedTuple):
-    """What a path's map packet says: the name of the file, and who opens it as far as that packet has it."""
-
-    lfn: str
-    client: Client
-
-
-class PendingOpen(NamedTuple):
-    """An open without its close."""
-
-    event: fstream.Open
-    lo_us: int
-    hi_us: int
-    client: Client | None
-    #: Who opened by the path's map packet, where the open has no name of its own.
-    named: Client | None = None
-
-
-class EarlyClose(NamedTuple):
-    """A close without its open."""
-
-    event: fstream.Close
-    lo_us: int
-    hi_us: int
-
-
-@dataclass(slots=True)
-class Server:
-    """What is remembered of one life of one server."""
-
-    start_s: int
-    sid: int
-    users: Table[Client]
-    paths: Table[NamedFile]
-    opens: Table[PendingOpen]
-    early_closes: Table[EarlyClose]
-    waiting: Table[Record]
-    cache: str = ""
-    #: The users' ids by their sessions.
-    sessions: dict[str, int] = field(default_factory=dict)
 
 
 class FStreamHandler:
@@ -115,10 +66,10 @@ class FStreamHandler:
         self._sequences = Sequences(STREAM, fstream.PSEQ_MODULUS, fstream.PSEQ_FIRST, counters, numbering)
         self._servers: OrderedDict[ServerKey, Server] = OrderedDict()
         self._alive: dict[str, ServerKey] = {}
-        names = Budget(MAX_NAME_BYTES)
-        self._users = Bound[Client](MAX_USERS, names, _client_bytes)
+        self._names = names = Budget(MAX_NAME_BYTES)
+        self._users = Bound[Client](MAX_USERS, names, client_bytes)
         self._paths = Bound[NamedFile](MAX_PATHS, names, lambda path: getsizeof(path.lfn))
-        self._opens = Bound[PendingOpen](MAX_OPENS, names, lambda open_: getsizeof(open_.event.lfn) + _client_bytes(open_.client))
+        self._opens = Bound[PendingOpen](MAX_OPENS, names, lambda open_: getsizeof(open_.event.lfn) + client_bytes(open_.client))
         self._early_closes = Bound[EarlyClose](MAX_EARLY_CLOSES, names, lambda _: 0)
         self._waiting = Bound[Record](MAX_WAITING, names, lambda record: getsizeof(record["lfn"]) + getsizeof(record["app"]))
         self._serial = 0
@@ -140,6 +91,7 @@ class FStreamHandler:
         except ParseError as error:
             # All but a window may hold identities: of them only the header is quoted.
             self._dead_letter(str(error), error.cause, raw if fstream.begins_as_window(raw) else raw[:8], recv_us)
+        self._make_room(recv_us)
 
     def _dispatch(self, header: fstream.Header, raw: bytes, source: str, recv_us: int) -> None:
         if header.code == "f":
@@ -157,11 +109,12 @@ class FStreamHandler:
 
     def close(self, recv_us: int) -> None:
         """Send every open unclosed; what still has no identity becomes a dead letter."""
-        for server in self._servers.values():
+        for key, server in self._servers.items():
             self._emit_unclosed(server, "shutdown", recv_us)
             for record in server.waiting.take_all():
                 reason = "no_identity: the server's `=` packet never came; use `ident 60s` in xrootd.monitor"
                 self._dead_letter(reason, "no_identity", encode(record).encode(), recv_us)
+            self._sequences.settle(key)
             self._forget_clients(server)
             server.early_closes.take_all()
         self._servers.clear()
@@ -169,7 +122,10 @@ class FStreamHandler:
 
     def _on_window(self, header: fstream.Header, window: fstream.Window, source: str, raw: bytes, recv_us: int) -> None:
         key = (source, header.start_s, window.sid)
-        if not self._sequences.is_new(key, header.pseq, hash(raw), header.start_s * _US):
+        known = self._servers.get(key)
+        # Until the server has said who it is, its records wait in memory: a collector that is killed has not had these packets.
+        settled = known is not None and known.cache != ""
+        if not self._sequences.is_new(key, header.pseq, hash(raw), header.start_s * _US, settled=settled):
             return
         server = self._server(key, recv_us)
         lo_us, hi_us = window.begin_s * _US, window.end_s * _US + _LAST_US
@@ -190,9 +146,6 @@ class FStreamHandler:
         self._forget_user(server, user.user_id)
         server.users.put(user.user_id, client)
         server.sessions[client.session] = user.user_id
-        while server.users.exceeded:
-            self._forget_user(server, server.users.oldest)
-            self._counters.add("users_forgotten", STREAM)
 
     def _on_path(self, header: fstream.Header, path: fstream.Path, source: str, recv_us: int) -> None:
         server = self._server((source, header.start_s, path.sid), recv_us)
@@ -203,13 +156,9 @@ class FStreamHandler:
         named = NamedFile(path.lfn, Client(of(path.name), of(path.host), None, of(path.session)))
         pending = server.opens.get(path.file_id)
         if pending is not None:
-            server.opens.put(path.file_id, _named(pending, named))
-            self._bound_opens(server, recv_us)
+            server.opens.put(path.file_id, named_by(pending, named))
             return
         server.paths.put(path.file_id, named)
-        while server.paths.exceeded:
-            server.paths.take(server.paths.oldest)
-            self._counters.add("paths_forgotten", STREAM)
 
     def _on_ident(self, header: fstream.Header, ident: fstream.Ident, source: str, recv_us: int) -> None:
         key = (source, header.start_s, ident.sid)
@@ -220,19 +169,25 @@ class FStreamHandler:
         server.cache = ident.cache
         for record in server.waiting.take_all():
             self._send(server, record)
+        self._sequences.settle(key)
         # A life of this cache that was not known before: the one before it has ended. Clocks are not compared; they may have been set.
         before = self._servers.get(self._alive.get(ident.cache, key))
-        # The same life may be heard from two addresses, directly and by way of a shoveler.
-        if before is not None and (before.start_s, before.sid) != (server.start_s, server.sid):
-            self._emit_unclosed(before, "restart", recv_us)
-            self._forget_clients(before)
+        # The same life may be heard from two addresses, directly and by way of a shoveler, by one of them much later.
+        if before is not None and before.life != server.life:
+            others = [each for each in self._servers.values() if each.cache == ident.cache and each is not server]
+            if any(each.life == server.life for each in others):
+                return
+            for each in others:
+                if each.life == before.life:
+                    self._emit_unclosed(each, "restart", recv_us)
+                    self._forget_clients(each)
         self._alive[ident.cache] = key
 
     def _on_open(self, server: Server, pending: PendingOpen, recv_us: int) -> None:
         file_id = pending.event.file_id
         named = server.paths.take(file_id)
         if named is not None:
-            pending = _named(pending, named)
+            pending = named_by(pending, named)
         early = server.early_closes.take(file_id)
         if early is not None:
             self._emit(server, pending, early, recv_us)
@@ -240,11 +195,6 @@ class FStreamHandler:
         if file_id in server.opens:
             self._emit_oldest(server, file_id, "id_again", recv_us)
         server.opens.put(file_id, pending)
-        self._bound_opens(server, recv_us)
-
-    def _bound_opens(self, server: Server, recv_us: int) -> None:
-        while server.opens.exceeded:
-            self._emit_oldest(server, server.opens.oldest, "too_many", recv_us)
 
     def _on_close(self, server: Server, close: EarlyClose, recv_us: int) -> None:
         pending = server.opens.take(close.event.file_id)
@@ -254,8 +204,6 @@ class FStreamHandler:
         # The open may have been before the collector's start, lost, or be overtaken: in the last case it still finds its close here.
         self._counters.add("records_ignored", STREAM, "close_without_open")
         server.early_closes.put(close.event.file_id, close)
-        if self._early_closes.count > MAX_EARLY_CLOSES:
-            server.early_closes.take(server.early_closes.oldest)
 
     def _emit_oldest(self, server: Server, file_id: int, cause: str, recv_us: int) -> None:
         pending = server.opens.take(file_id)
@@ -305,9 +253,6 @@ class FStreamHandler:
             return
         self._serial += 1
         server.waiting.put(self._serial, record)
-        if self._waiting.exceeded:
-            server.waiting.take(self._serial)
-            self._counters.add("records_dropped", STREAM, "waiting_full")
 
     def _send(self, server: Server, record: Record) -> None:
         record["cache"] = server.cache
@@ -329,9 +274,58 @@ class FStreamHandler:
             if gone.waiting:
                 self._counters.add("records_dropped", STREAM, "no_identity", len(gone.waiting))
                 gone.waiting.take_all()
+            self._sequences.settle(gone_key)
             if self._alive.get(gone.cache) == gone_key:
                 del self._alive[gone.cache]
         return server
+
+    def _make_room(self, recv_us: int) -> None:
+        """Keep all bounds, at the cost of the server that has most of what there is too much of: no other pays for it."""
+        while self._users.exceeded:
+            self._drop_user(self._most(lambda server: len(server.users)))
+        while self._paths.exceeded:
+            self._drop_path(self._most(lambda server: len(server.paths)))
+        while self._opens.exceeded:
+            server = self._most(lambda server: len(server.opens))
+            self._emit_oldest(server, server.opens.oldest, "too_many", recv_us)
+        while self._early_closes.exceeded:
+            server = self._most(lambda server: len(server.early_closes))
+            server.early_closes.take(server.early_closes.oldest)
+        while self._waiting.exceeded:
+            self._drop_waiting(self._most(lambda server: len(server.waiting)))
+        if self._names.exceeded:
+            self._drop_names(recv_us)
+
+    def _most(self, of: Callable[[Server], int]) -> Server:
+        return max(self._servers.values(), key=of)
+
+    def _drop_names(self, recv_us: int) -> None:
+        """A little more than must be, so that who has most need not be looked for again at each packet."""
+        enough = self._names.most - self._names.most // 64
+        for server in sorted(self._servers.values(), key=lambda server: server.name_bytes, reverse=True):
+            while self._names.used > enough and server.name_bytes > 0:
+                if server.paths:
+                    self._drop_path(server)
+                elif server.opens.bytes >= max(server.users.bytes, server.waiting.bytes):
+                    self._emit_oldest(server, server.opens.oldest, "too_many", recv_us)
+                    if server.waiting:  # without an identity it only waits elsewhere now
+                        self._drop_waiting(server)
+                elif server.users.bytes >= server.waiting.bytes:
+                    self._drop_user(server)
+                else:
+                    self._drop_waiting(server)
+
+    def _drop_user(self, server: Server) -> None:
+        self._forget_user(server, server.users.oldest)
+        self._counters.add("users_forgotten", STREAM)
+
+    def _drop_path(self, server: Server) -> None:
+        server.paths.take(server.paths.oldest)
+        self._counters.add("paths_forgotten", STREAM)
+
+    def _drop_waiting(self, server: Server) -> None:
+        server.waiting.take(server.waiting.oldest)
+        self._counters.add("records_dropped", STREAM, "waiting_full")
 
     def _forget_user(self, server: Server, user_id: int) -> None:
         client = server.users.take(user_id)
@@ -348,15 +342,3 @@ class FStreamHandler:
     def _dead_letter(self, reason: str, cause: str, raw: bytes, recv_us: int) -> None:
         self._counters.add("dead_letters", STREAM, cause)
         self._output.dead_letter(STREAM, reason, raw, recv_us)
-
-
-def _client_bytes(client: Client | None) -> int:
-    """What of a client may be long; the rest are pseudonyms."""
-    return getsizeof(client.app) if client is not None and client.app else 0
-
-
-def _named(pending: PendingOpen, named: NamedFile) -> PendingOpen:
-    """The open with the name of its path's packet, where it has none of its own."""
-    if pending.event.lfn:
-        return pending
-    return pending._replace(event=pending.event._replace(lfn=named.lfn), named=named.client)

@@ -129,16 +129,19 @@ class Sequences:
         self._numbering = numbering
         self._sequences: OrderedDict[Hashable, Sequence] = OrderedDict()
 
-    def is_new(self, sender: Hashable, number: int, fingerprint: Hashable, start_us: int) -> bool:
+    def is_new(self, sender: Hashable, number: int, fingerprint: Hashable, start_us: int, *, settled: bool = True) -> bool:
         """Count what this packet says of the sender's numbering; False where it is a duplicate, to be left out.
 
-        ``start_us``: when the numbering began, by the sender's clock (Unix microseconds).
+        ``start_us``: when the numbering began, by the sender's clock (Unix microseconds). Without ``settled`` what is in the packet waits
+        in memory: a collector that is killed before :meth:`settle` has lost it, and the next one counts it so.
         """
         cause = ON_THE_WAY
         sequence = self._sequences.get(sender)
         if sequence is None:
             expected, cause = self._known_before(sender, start_us)
             sequence = self._sequences[sender] = Sequence(self._modulus, expected)
+            if self._numbering is not None and not settled:
+                self._numbering.moved(self._stream, sender, number if expected < 0 else expected)
             if len(self._sequences) > MAX_STREAMS:
                 self._sequences.popitem(last=False)
         else:
@@ -151,9 +154,15 @@ class Sequences:
         elif verdict is Verdict.DUPLICATE:
             self._counters.add("packets_duplicate", self._stream)
             return False
-        if self._numbering is not None:
-            self._numbering.moved(self._stream, sender, sequence.expected)
+        if settled:
+            self.settle(sender)
         return True
+
+    def settle(self, sender: Hashable) -> None:
+        """What was taken of this sender so far is on its way into the spool, or counted."""
+        sequence = self._sequences.get(sender)
+        if self._numbering is not None and sequence is not None:
+            self._numbering.moved(self._stream, sender, sequence.expected)
 
     def _known_before(self, sender: Hashable, start_us: int) -> tuple[int, str]:
         """What the first packet's number should be (-1: any), and why what is missing before it would be."""

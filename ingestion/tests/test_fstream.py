@@ -324,7 +324,7 @@ def test_names_are_bounded_by_their_bytes(monkeypatch, output, counters):
     assert counters.get("users_forgotten", "fstream") > 80
     feed(*(window(closed(n), pseq=100 + n) for n in range(100)))
     assert handler.open_count == 0
-    assert sum(record["close_lo_us"] is not None for record in output.records) > 20
+    assert sum(record["close_lo_us"] is not None for record in output.records) > 10, "of opens and users each has half of the room"
     feed(*(window(opened(5000 + n, user_id=0, lfn=lfn), pseq=200 + n) for n in range(5)))
     assert handler.open_count == 5, "room was given back"
     handler.close(NOW)
@@ -368,7 +368,7 @@ def test_memory_is_bounded(monkeypatch, output, counters):
     assert counters.get("records_dropped", "fstream", "waiting_full") == 3
     feed(*(user(1, sid=sid) for sid in range(1, 5)))
     assert handler.waiting_count == handler.open_count == 0
-    assert counters.get("records_dropped", "fstream", "no_identity") == 4
+    assert counters.get("records_dropped", "fstream", "no_identity") == 4 + 3
     assert output.records == []
 
 
