@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ import typer
 
 from smartcache.config import Config, ConfigError, load
 from smartcache.terminal import Stopper, counter, say
+
+from . import cache_id
 
 
 class Format(StrEnum):
@@ -119,7 +121,7 @@ def _run(
     importer = Importer(sink, settings, say, stop)
     errors = 0
     try:
-        for path, kind in zip(files, kinds, strict=True):
+        for number, (path, kind) in enumerate(zip(files, kinds, strict=True)):
             work: Iterator[Done]
             if kind == "jobs":
                 work = importer.jobs(path, skip)
@@ -136,7 +138,8 @@ def _run(
                     sink.flush()
             errors += done.errors.total()
             if stop.is_set():
-                again = "start it again, with all files" if kind == "shoveler" else f"go on with --skip {done.rows} {path}"
+                left = f"--skip {done.rows} {shlex.join(map(str, files[number:]))}"
+                again = "start it again, with all files" if kind == "shoveler" else f"go on with {left}"
                 say(f"stopped: {path}: {done.line()}, all delivered; {again}")
                 return 130
             say(f"{path}: {done.line()}{', checked only' if dry_run else ''}")
@@ -164,8 +167,10 @@ def _kind(path: Path, format_: Format, cache: str) -> str:
     if kind not in ("jobs", "shoveler"):
         if is_stdin:
             _usage("a trace has to be a file: its rows' ids are made from all of it")
-        if not re.fullmatch(r"[^\s|]+:\d{1,5}", cache):
-            _usage(f"{path}: a trace needs --cache HOST:PORT, the cache that the accesses are taken to be of, not {cache!r}")
+        if not cache:
+            _usage(f"{path}: a trace needs --cache HOST:PORT, the cache that the accesses are taken to be of")
+        if wrong := cache_id.problem(cache):
+            _usage(f"--cache must be {wrong}")
     return kind
 
 

@@ -93,7 +93,7 @@ class Importer:
                     record |= {"record_id": f"{identity}{row.number}", "cache": settings.cache, "recv_us": now_us}
                     self._emit(trace.STREAM, record, done)
                 except ParseError as error:
-                    self._refuse(trace.STREAM, f"{path} row {row.number}", error, done, now_us)
+                    self._refuse(trace.STREAM, f"{path} row {row.number}", error, done, now_us, row.raw)
             yield done
 
     def jobs(self, path: Path, skip: int = 0) -> Iterator[Done]:
@@ -144,9 +144,9 @@ class Importer:
         self._output.record(stream, record)
         done.records += 1
 
-    def _refuse(self, stream: str, where: str, error: ParseError, done: Done, recv_us: int) -> None:
-        # A row is not quoted as a whole: it may hold a name.
-        self.refuse(stream, f"{error.cause}: {where}: {error.detail}", b"", done, recv_us, error.cause)
+    def _refuse(self, stream: str, where: str, error: ParseError, done: Done, recv_us: int, raw: bytes = b"") -> None:
+        # Most rows are not quoted as a whole: they may hold a name.
+        self.refuse(stream, f"{error.cause}: {where}: {error.detail}", raw, done, recv_us, error.cause)
         if done.rows - done.skipped == done.errors.total() == HOPELESS_ROWS:
             raise SourceError(f"{where}: none of the first {HOPELESS_ROWS} rows can be used; is it what --format says?")
 

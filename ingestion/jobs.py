@@ -24,7 +24,7 @@ from .errors import ParseError
 from .jsontext import INT64_MAX, decode_object, is_text
 from .output import Record
 from .pseudonym import Pseudonyms
-from .trace import EARLIEST_US, LATEST_US, check_past, quoted
+from .trace import EARLIEST_US, LATEST_US, MOST_BYTES, check_past, quoted
 
 STREAM = "job"
 #: Unix seconds stay below it until the year 5138; milliseconds have been above it since 1973.
@@ -77,6 +77,9 @@ PANDA = Layout(
     numbers={"cpu_s": ("cpuconsumptiontime", 1.0), "b_input": ("inputfilebytes", 1.0)},
     counts={"cores": ("actualcorecount", "corecount"), "exit_code": ("transexitcode",)},
 )
+#: What the stream takes: of bytes no more than any file has, and no fewer cores than none.
+_MOST = {"b_input": MOST_BYTES}
+_LEAST = {"cores": 0}
 _INPUT_LOCAL = {"Onsite": True, "Offsite": False}
 #: A dataset that a user has made: CMS's data tier USER (``/primary/user-name-hash/USER``, a block has ``#block`` behind it), Rucio's scope
 #: ``user.NAME``.
@@ -121,8 +124,8 @@ def parse(line: bytes, pseudonyms: Pseudonyms, recv_us: int) -> Record:
     }
     record |= {name: _public(_text(document, keys), pseudonyms) for name, keys in layout.datasets.items()}
     record |= {name: _text(document, keys) for name, keys in layout.texts.items()}
-    record |= {name: _number(document, key, factor) for name, (key, factor) in layout.numbers.items()}
-    record |= {name: _integer(document, keys) for name, keys in layout.counts.items()}
+    record |= {name: _number(document, key, factor, _MOST.get(name)) for name, (key, factor) in layout.numbers.items()}
+    record |= {name: _integer(document, keys, _LEAST.get(name)) for name, keys in layout.counts.items()}
     if record["b_input"] is not None:
         record["b_input"] = round(record["b_input"])
     if layout is PANDA:
@@ -157,17 +160,19 @@ def _text(document: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     return str(value)
 
 
-def _number(document: Mapping[str, Any], key: str, factor: float) -> float | None:
+def _number(document: Mapping[str, Any], key: str, factor: float, most: int | None) -> float | None:
     value = document.get(key)
     if value is None:
         return None
     # Compared before it is multiplied: an integer of JSON may have a thousand digits.
     if type(value) not in (int, float) or not 0 <= value <= INT64_MAX or value * factor > INT64_MAX:
         raise ParseError("field", f"{key} must be a number of 0 or more, not {quoted(value)}")
+    if most is not None and value * factor > most:
+        raise ParseError("field", f"{key} must be no more than {most} bytes, not {quoted(value)}")
     return float(value * factor)
 
 
-def _integer(document: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+def _integer(document: Mapping[str, Any], keys: tuple[str, ...], least: int | None) -> int | None:
     key, value = _first(document, keys)
     if value is None:
         return None
@@ -175,6 +180,8 @@ def _integer(document: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
         value = int(value)
     if type(value) is not int or abs(value) > INT64_MAX:
         raise ParseError("field", f"{key} must be an integer, not {quoted(value)}")
+    if least is not None and not least <= value <= MOST_BYTES:
+        raise ParseError("field", f"{key} must be an integer of {least} to 2^50, not {quoted(value)}")
     return value
 
 

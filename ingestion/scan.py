@@ -49,6 +49,8 @@ class Counts:
     unreadable: int = 0
     folders: int = 0
     folders_unreadable: int = 0
+    #: Path and error of the first of these.
+    first_unreadable: str = ""
 
     def line(self) -> str:
         """For a person."""
@@ -104,11 +106,12 @@ class Scan:
                             folders.append(entry.path)
                         elif entry.name.endswith(cinfo.SUFFIX) and len(entry.name) > len(cinfo.SUFFIX):
                             yield entry.path
-            except FileNotFoundError:
-                self.counts.vanished += folder != self._root
-                self.counts.folders_unreadable += folder == self._root
-            except OSError:
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and folder != self._root:
+                    self.counts.vanished += 1
+                    continue
                 self.counts.folders_unreadable += 1
+                self.counts.first_unreadable = self.counts.first_unreadable or f"{os.fsdecode(folder)} ({error.strerror})"
 
     def _take(self, path: bytes) -> None:
         counts = self.counts

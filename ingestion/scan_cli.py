@@ -15,6 +15,8 @@ import typer
 from smartcache.config import Config, ConfigError, load
 from smartcache.terminal import Stopper, counter, say
 
+from . import cache_id
+
 #: How often a long scan saves what it has done.
 SAVE_S = 60.0
 
@@ -45,14 +47,14 @@ def scan_cinfo(
 
         smartcache scan-cinfo /data/cache --cache xcache01.example.org:1094
 
-    Whoever runs it must be allowed to read the cache's files. Ends with a line that says what was found; Ctrl-C and SIGTERM stop it, and
-    what was done until then need not be done again.
+    Whoever runs it must be allowed to read the cache's files. Ends with a line that says what was found, and with exit status 1 where
+    folders could not be read; Ctrl-C and SIGTERM stop it, and what was done until then need not be done again.
     """
     from .batch import BatchError, Stopped
     from .known import StateError
 
-    if not re.fullmatch(r"[^\s|]+:\d{1,5}", cache):
-        say(f"--cache must be HOST:PORT, as XRootD names the server, not {cache!r}")
+    if wrong := cache_id.problem(cache):
+        say(f"--cache must be {wrong}")
         sys.exit(2)
     if not folder.is_dir():
         say(f"{folder} is no folder; name the cache's oss.localroot")
@@ -111,7 +113,12 @@ def _run(config: Config, folder: Path, cache: str, prefix: str, output: str, sta
         sink.close()
     counts = scan.counts
     say(("stopped: " if stop.is_set() else "") + counts.line())
-    return 130 if stop.is_set() else 0
+    if counts.folders_unreadable:
+        say(
+            f"{counts.folders_unreadable} folders could not be read, and nothing below them: the first is {counts.first_unreadable}; run "
+            "it as a user that may read all of the cache, when its disks are there"
+        )
+    return 130 if stop.is_set() else 1 if counts.folders_unreadable else 0
 
 
 def _name(cache: str) -> str:

@@ -38,11 +38,14 @@ _CHUNK_BYTES = ORACLE.size * 10_000
 
 
 class Row(NamedTuple):
-    """One access. ``at`` is how far into the file it is, in the unit of :func:`~smartcache.traces.total`."""
+    """One access. ``at`` is how far into the file it is, in the unit of :func:`~smartcache.traces.total`; ``raw`` are its bytes where they
+    can name nobody.
+    """
 
     number: int
     at: int
     values: Mapping[str, Any] | ParseError
+    raw: bytes = b""
 
 
 def rows(path: Path, kind: str) -> Iterator[Row]:
@@ -140,9 +143,12 @@ def _oracle_rows(path: Path) -> Iterator[Row]:
             chunk = left + chunk
             whole = len(chunk) - len(chunk) % ORACLE.size
             at = raw.tell()
-            for seconds, identity, size, _ in ORACLE.iter_unpack(memoryview(chunk)[:whole]):
+            for begin in range(0, whole, ORACLE.size):
+                seconds, identity, size, _ = ORACLE.unpack_from(chunk, begin)
                 number += 1
-                yield Row(number, at, {"t": seconds, "lfn": f"/{identity}", "size": size, "bytes_read": size})
+                values = {"t": seconds, "lfn": f"/{identity}", "size": size, "bytes_read": size}
+                yield Row(number, at, values, chunk[begin : begin + ORACLE.size])
             left = chunk[whole:]
     if left:
-        yield Row(number + 1, total(path, "oracle"), ParseError("row", f"{len(left)} bytes are left, and a request has {ORACLE.size}"))
+        wrong = ParseError("row", f"{len(left)} bytes are left, and a request has {ORACLE.size}")
+        yield Row(number + 1, total(path, "oracle"), wrong, left)

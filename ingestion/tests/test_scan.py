@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -302,6 +303,26 @@ def test_lines_of_a_second_scan_go_behind_those_of_the_first(tree, tmp_path):
     assert lfns() == ["/first", "/second"]
 
 
+def test_a_folder_that_cannot_be_read_is_said_and_is_a_failure(tree, tmp_path):
+    """One whose path is longer than any that the system takes cannot be read by root either."""
+    put(tree, "/store/f")
+    folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=folder)
+        below = os.open("d" * 250, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    out = tmp_path / "out.jsonl"
+    answer = command(tree, "--cache", CACHE, "--output", out)
+    shutil.rmtree(tree)
+    assert answer.returncode == 1, answer.stderr
+    assert [json.loads(line)["lfn"] for line in out.read_text().splitlines()] == ["/store/f"]
+    assert "1 folders unreadable" in answer.stderr
+    assert f"the first is {tree}/ddd" in answer.stderr
+    assert "(File name too long)" in answer.stderr
+
+
 def until_settled(tree):
     """Wait until the files are as old as a scan wants them."""
     until(lambda: time.time() - max(path.stat().st_ctime for path in tree.iterdir()) > 1.1, "at rest")
@@ -311,6 +332,7 @@ def test_wrong_usage_is_named(tmp_path):
     for arguments, said in (
         ((tmp_path / "no", "--cache", CACHE), "is no folder"),
         ((tmp_path, "--cache", "me"), "HOST:PORT"),
+        ((tmp_path, "--cache", "hé:1"), "visible ASCII"),
     ):
         answer = command(*arguments)
         assert answer.returncode == 2
