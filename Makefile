@@ -47,12 +47,14 @@ test-xrootd6: setup ## the plugin's tests with a current XRootD, built from sour
 	SMARTCACHE_XROOTD='$(CURDIR)/build/xrootd6' SMARTCACHE_PLUGIN='$(CURDIR)/build/plugin-xrootd6/libXrdPfcSmartCache.so' \
 	    $(PYTEST) xcache-plugin/plugin/tests $(ARGS)
 
-fuzz: setup ## libFuzzer on every parser of the plugin; SECONDS=30 each
+fuzz: SECONDS_EACH = $(if $(filter command,$(firstword $(origin SECONDS))),$(SECONDS),30)
+fuzz: setup ## libFuzzer on every parser of the plugin, Hypothesis on those of the collector; SECONDS=30 each
 	@setup/setup.sh fuzz
 	cmake -S xcache-plugin -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 -DSMARTCACHE_FUZZ=ON \
 	    -DSMARTCACHE_PLUGIN=OFF -DSMARTCACHE_TESTS=OFF -DSMARTCACHE_SANITIZE=address,undefined
 	cmake --build build/fuzz
-	SECONDS_EACH=$(if $(filter command,$(firstword $(origin SECONDS))),$(SECONDS),30) ctest --test-dir build/fuzz --output-on-failure --no-tests=error
+	SECONDS_EACH=$(SECONDS_EACH) ctest --test-dir build/fuzz --output-on-failure --no-tests=error
+	SMARTCACHE_FUZZ_SECONDS=$(SECONDS_EACH) $(PYTEST) ingestion/tests/test_any_bytes.py
 
 deb: setup ## the plugin as a Debian package, in build/deb/
 	@setup/setup.sh deb

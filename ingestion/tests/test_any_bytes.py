@@ -1,10 +1,16 @@
-"""Whatever comes in, records or dead letters come out, and never an exception. Each record fits its schema (the recorder checks that)."""
+"""Whatever comes in, records or dead letters come out, and never an exception. Each record fits its schema (the recorder checks that).
+
+The same examples each time; with SMARTCACHE_FUZZ_SECONDS (`make fuzz`) others each time, for so long each test.
+"""
 
 import base64
 import json
+import os
 import string
 import struct
+import time
 from contextlib import suppress
+from functools import wraps
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,13 +36,29 @@ WHO = "-".join(["somebody"] * 3)
 PSEUDONYMS = Pseudonyms(b"k" * 32)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*function-scoped fixture:hypothesis.errors.HypothesisWarning")
-every = settings(
-    max_examples=400,
-    deadline=None,
-    derandomize=True,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+FUZZ_S = float(os.environ.get("SMARTCACHE_FUZZ_SECONDS") or 0)
+
+
+def every(test):
+    """With many examples: always the same, or, where that is asked for, new ones until the time is over."""
+    many = settings(
+        max_examples=400,
+        deadline=None,
+        derandomize=not FUZZ_S,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )(test)
+    if not FUZZ_S:
+        return many
+
+    @wraps(many)
+    def again(**fixtures):
+        end = time.monotonic() + FUZZ_S
+        while time.monotonic() < end:
+            many(**fixtures)
+
+    return again
+
 
 #: Numbers that break things, and any others.
 integers = st.one_of(st.sampled_from([0, 1, -1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**400]), st.integers())
