@@ -40,7 +40,7 @@ from .replay import NO_BOOT, Replay
 from .side_tables import NO_TABLE, SideTables, kept
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from smartcache.config import Config
 
@@ -167,10 +167,17 @@ def _opens(spark: SparkSession, table: str, request: Request) -> DataFrame:
     if request.caches:
         opens = opens.where(F.col("cache").isin(*request.caches))
     if request.from_us is not None:
-        opens = opens.where(F.col("open_us") >= request.from_us)
+        # The day too, which is the open's own: of a table of years only the window's folders are read.
+        opens = opens.where((F.col("open_us") >= request.from_us) & (F.col("day") >= _day(request.from_us)))
     if request.to_us is not None:
-        opens = opens.where(F.col("open_us") < request.to_us)
+        opens = opens.where((F.col("open_us") < request.to_us) & (F.col("day") <= _day(request.to_us)))
     return opens
+
+
+def _day(us: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.to_date(F.timestamp_micros(F.lit(us)))
 
 
 def _caches(opens: DataFrame, request: Request) -> tuple[dict[str, bool], int]:

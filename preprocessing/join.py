@@ -17,12 +17,14 @@ questions are matched anew, so the order of arrival does not matter.
 
 A row is written once both were found, or once the open's record has waited ``grace_ms``, and a `CATCH_UP`-th of the time by which it came
 late to the stream: a stream that was away reads its topics batch by batch, and the three records of an open come less close together than
-they were sent. An open that was answered bypass has no pfc record: it does not wait for one. What belongs to no open is dropped
-``watermark_ms`` after it came, and counted. Record ids are remembered as long: a duplicate that comes later than that makes a second row.
+they were sent. An open that was answered bypass has no pfc record: it does not wait for one. A pfc record that belongs to no open is
+dropped ``watermark_ms`` after it came, a decision after ``held_ms``, as its open's record comes when the file is closed; both are counted.
+Record ids are remembered for ``watermark_ms``: a duplicate that comes later than that makes a second row.
 
 What waits is looked at each ``beat_ms``, so a step that comes by more than ``tardy_ms`` later than it was due tells that the stream was
 away. That time does not count for what waits, as the rest of its open may be in what piled up in Kafka, and not in the first batch of that;
-nor for the ids that are remembered, as second copies may be there too. Ids alone have no beat: their step is due when they are forgotten.
+nor for the ids that are remembered, as second copies may be there too. Ids alone have no beat: their step is due when the first of them is
+forgotten.
 
 All functions are pure: the same state, records and clock give the same outcome, which is what makes a restarted batch repeat itself.
 """
@@ -66,6 +68,10 @@ class Times:
 
     grace_ms: int
     watermark_ms: int
+    #: For how long a file may be open.
+    held_ms: int
+    #: Nothing waits longer for being late than if it were as late as this: what is older Kafka deletes.
+    kept_ms: int
 
     @property
     def beat_ms(self) -> int:
@@ -160,8 +166,8 @@ def advance(
     _stand_still(state, now_ms, now_ms if due_ms is None else due_ms, times)
     _take(state, incoming, now_ms, outcome)
     _write_due(state, now_ms, times, dataset_of, outcome)
-    state.decisions = _expire(state.decisions, "unmatched_decisions", state, now_ms, times, outcome)
-    state.pfcs = _expire(state.pfcs, "unmatched_pfcs", state, now_ms, times, outcome)
+    state.decisions = _expire(state.decisions, times.held_ms, "unmatched_decisions", state, now_ms, times, outcome)
+    state.pfcs = _expire(state.pfcs, times.watermark_ms, "unmatched_pfcs", state, now_ms, times, outcome)
     if any(until <= now_ms for until in state.seen.values()):
         state.seen = {record_id: until for record_id, until in state.seen.items() if until > now_ms}
     outcome.wake_ms = _wake(state, now_ms, times)
@@ -282,10 +288,10 @@ def _write_due(state: State, now_ms: int, times: Times, dataset_of: Namer, outco
         outcome.rows.sort(key=lambda row: (row["open_us"], row["open_id"]))
 
 
-def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times: Times, outcome: Outcome) -> list[Waiting]:
+def _expire(waiting: list[Waiting], lasts_ms: int, what: str, state: State, now_ms: int, times: Times, outcome: Outcome) -> list[Waiting]:
     kept = []
     for each in waiting:
-        if now_ms < _forgotten_ms(each, times):
+        if now_ms < _forgotten_ms(each, lasts_ms, times):
             kept.append(each)
         else:
             outcome.drop(what)
@@ -295,12 +301,16 @@ def _expire(waiting: list[Waiting], what: str, state: State, now_ms: int, times:
 
 def _wake(state: State, now_ms: int, times: Times) -> int | None:
     moments = [_due_ms(each, times) for each in state.opens]
-    moments += [_forgotten_ms(each, times) for each in (*state.decisions, *state.pfcs)]
+    moments += [_forgotten_ms(each, times.watermark_ms, times) for each in state.pfcs]
     if moments:
         moments.append(now_ms + times.beat_ms)
+    if state.decisions:
+        # Not as often: there may be very many, where a cache sends no f-stream.
+        moments.append(now_ms + max(times.held_ms // BEATS, 1))
+        moments += [_forgotten_ms(each, times.held_ms, times) for each in state.decisions]
     if state.seen:
-        # Once, for all that is remembered: forgetting is in no hurry.
-        moments.append(max(state.seen.values()))
+        # When the first of them is forgotten: a later look could not tell an outage before it.
+        moments.append(min(state.seen.values()))
     return min(moments, default=None)
 
 
@@ -310,9 +320,9 @@ def _due_ms(opened: Waiting, times: Times) -> int:
     return int(opened.arrived_ms + max(times.grace_ms, min(times.grace_ms + opened.late_ms // CATCH_UP, times.watermark_ms)))
 
 
-def _forgotten_ms(other: Waiting, times: Times) -> int:
+def _forgotten_ms(other: Waiting, lasts_ms: int, times: Times) -> int:
     """When a decision or pfc record is not joined any more: where the stream was away, its open may be read much later than it."""
-    return int(other.arrived_ms + max(times.watermark_ms, other.late_ms // CATCH_UP))
+    return int(other.arrived_ms + max(lasts_ms, min(other.late_ms, times.kept_ms) // CATCH_UP))
 
 
 def _decides(decision: Record, opened: Record) -> bool:

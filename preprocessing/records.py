@@ -65,6 +65,9 @@ class Kind:
         return schema
 
 
+#: Where Spark puts the whole text if any of it is not as the schema says.
+_NOT_AS_SAID = "_not_as_said"
+
 _COMMON = (("record_id", "string"), ("cache", "string"), ("lfn", "string"), ("recv_us", "long"))
 _COMMON_NAMES = tuple(name for name, _ in _COMMON)
 
@@ -156,8 +159,8 @@ def parsed(messages: DataFrame, kafka: Kafka, kinds: Collection[str] = tuple(KIN
         here = F.col("topic") == topic
         record = F.col(f"_{name}")
         names.append(F.when(here, F.lit(name)))
-        records.append(F.when(here, F.to_json(record)))
-        reasons.append(F.when(here, _reason(record, KINDS[name])))
+        records.append(F.when(here, F.to_json(record.dropFields(_NOT_AS_SAID))))
+        reasons.append(F.when(here, _reason(record, text, KINDS[name])))
         if name in OF_OPENS:
             caches.append(F.when(here, record["cache"]))
             lfns.append(F.when(here, record["lfn"]))
@@ -174,16 +177,25 @@ def parsed(messages: DataFrame, kafka: Kafka, kinds: Collection[str] = tuple(KIN
 def _read(text: Column, kind: Kind) -> Column:
     from pyspark.sql import functions as F
 
-    return F.from_json(text, kind.schema(), {"mode": "PERMISSIVE"})
+    schema = kind.schema().add(_NOT_AS_SAID, "string", True)
+    return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _NOT_AS_SAID})
 
 
-def _reason(record: Column, kind: Kind) -> Column:
+def _reason(record: Column, text: Column, kind: Kind) -> Column:
     """What is wrong with it, the first thing that is; null where nothing is."""
     from pyspark.sql import functions as F
 
     nothing = reduce(lambda left, right: left & right, [record[name].isNull() for name, _ in kind.fields])
     checks = [F.when(record.isNull() | nothing, F.lit("not a JSON object of this record"))]
     checks += [F.when(record[name].isNull(), F.lit(f"{name} is missing or has the wrong type")) for name in kind.required]
+    # A field of another type is null, as if it were not there.
+    bad = record[_NOT_AS_SAID].isNotNull()
+    checks += [
+        F.when(bad & record[name].isNull() & F.get_json_object(text, f"$.{name}").isNotNull(), F.lit(f"{name} has the wrong type"))
+        for name, _ in kind.fields
+        if name not in kind.required
+    ]
+    checks.append(F.when(bad, F.lit("not the JSON of this record")))
     checks += [
         F.when(F.length(record[name]) == 0, F.lit(f"{name} is empty")) for name in ("record_id", "cache", "lfn") if name in kind.required
     ]

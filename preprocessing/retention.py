@@ -34,6 +34,8 @@ STAGING = "_compacting"
 _LAYOUTS = (("cache", "day"), ("day",))
 
 Progress = Callable[[str], None]
+#: Whether a day is to be forgotten.
+Forgets = Callable[[date], bool]
 
 
 @dataclass(slots=True)
@@ -46,20 +48,22 @@ class Forgotten:
     files: list[str] = field(default_factory=list)
     #: Files that no list names, of killed batches or replaced before.
     strays: list[str] = field(default_factory=list)
+    #: How many such files are too young to be told from those of a batch that is being written: they stay.
+    young: int = 0
     size: int = 0
 
 
 def retain(
     spark: SparkSession,
     table: str,
-    first_day: date,
+    forgets: Forgets,
     caches: tuple[str, ...],
     now_ms: int,
     *,
     dry_run: bool = False,
     progress: Progress = lambda _: None,
 ) -> list[Forgotten]:
-    """Forget the partitions of ``table`` with a day before ``first_day`` (and of ``caches``, where some are named); what that was.
+    """Forget the partitions of ``table`` with a day that ``forgets`` names (and of ``caches``, where some are named); what that was.
 
     ``dry_run``: only say it. :class:`.table.TableError` where it is no table, or another command changes it just now.
     """
@@ -70,7 +74,7 @@ def retain(
 
     def leaves(file: str) -> bool:
         values = partition_of(file)
-        return day_of(values) < first_day and (not caches or values.get("cache") in caches)
+        return forgets(day_of(values)) and (not caches or values.get("cache") in caches)
 
     found: dict[str, Forgotten] = {}
     progress(f"looking through {table}")
@@ -93,7 +97,7 @@ def retain(
             progress(f"deleting file {number + 1} of {len(delete)}")
             files.delete(f"{table}/{name}")
         delete_drafts(files, table, now_ms)
-    return [found[folder] for folder in sorted(found) if found[folder].files or found[folder].strays]
+    return [each for _, each in sorted(found.items()) if each.files or each.strays or each.young]
 
 
 def partitions(files: Hadoop, table: str, above: str = "", depth: int = 0) -> list[str]:
@@ -130,6 +134,7 @@ def _look(files: Hadoop, table: str, folder: str, into: Forgotten, before: Listi
         elif name in before.replaced or each.modified_ms < now_ms - ORPHAN_MS:
             into.strays.append(name)
         else:
+            into.young += 1
             continue
         into.size += each.size
 

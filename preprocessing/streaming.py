@@ -155,7 +155,13 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
     records = parsed(messages(spark, config, OF_OPENS), config.kafka, OF_OPENS).where(F.col("reason").isNull())
     # One task reads many Kafka partitions: their number is the broker's affair, ours is that of the state.
     records = records.select("cache", "lfn", "kind", "record").coalesce(config.spark.shuffle_partitions)
-    times = Times(round(config.streaming.join_grace_s * 1000), round(config.streaming.watermark_s * 1000))
+    streaming = config.streaming
+    times = Times(
+        *(
+            round(each * 1000)
+            for each in (streaming.join_grace_s, streaming.watermark_s, streaming.longest_open_s, config.kafka.retention_s)
+        )
+    )
     joined = records.groupBy("cache", "lfn").transformWithState(
         _processor(times, core_toml(config)), _joined_schema(), "Append", "ProcessingTime"
     )

@@ -14,7 +14,7 @@ from .terminal import ConfigFile, fail, load_config, spark_job
 if TYPE_CHECKING:
     from smartcache.config import Config
 
-    from .retention import Forgotten
+    from .retention import Forgets, Forgotten
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +85,11 @@ def side_table(
 
 
 def retain(
-    keep_days: Annotated[int, typer.Option(min=0, help="Keep today (UTC) and so many days before it; delete what is older.")],
+    keep_days: Annotated[int | None, typer.Option(min=0, help="Keep today (UTC) and so many days before it; delete what is older.")] = None,
+    day: Annotated[
+        list[datetime] | None,
+        typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="Instead: delete this day (UTC) alone; may be given more than once."),
+    ] = None,
     config: ConfigFile = None,
     cache: Annotated[
         list[str] | None,
@@ -95,28 +99,36 @@ def retain(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> None:
-    """Delete the days of the access table, the jobs table and the quarantine that are older than the site keeps them.
+    """Delete days of the access table, the jobs table and the quarantine: those older than the site keeps them, or those named.
 
     A row's day is that of its open, a job's that of its state, a quarantined message's that of its arrival on Kafka. A day leaves the
     table as a whole: who begins to read sees all of it or nothing; a job that has begun before fails where it still needs its files.
     `smartcache stream` may run meanwhile. What it writes into such a day later (an import of an old trace, say) goes with the next run.
-    Kafka keeps the records for [kafka] retention_s, and the stream those it waits with for [streaming] watermark_s: that is not deleted
-    here. Run it daily, from cron.
+    Kafka keeps the records for [kafka] retention_s, and the stream those it waits with for [streaming] longest_open_s: that is not deleted
+    here. With --keep-days, run it daily, from cron.
     """
+    if (keep_days is None) == (not day):
+        fail("retain: say which days: --keep-days N for all that are older, or --day YYYY-MM-DD for that one", 2)
     settings = load_config(config)
     from .retention import retain as forget
     from .table import NoTable, TableError
 
     now = time.time()
-    first_day = datetime.fromtimestamp(now, UTC).date() - timedelta(days=min(keep_days, 700_000))
+    forgets: Forgets
+    if keep_days is None:
+        named = {each.date() for each in day or ()}
+        which, forgets = f"of {', '.join(map(str, sorted(named)))}", named.__contains__
+    else:
+        first_day = datetime.fromtimestamp(now, UTC).date() - timedelta(days=min(keep_days, 700_000))
+        which, forgets = f"before {first_day}", first_day.__gt__
     with spark_job(settings, "retain", (TableError,)) as (spark, progress):
         for name, table in _tables(settings, every=not cache).items():
             try:
-                gone = forget(spark, table, first_day, tuple(cache or ()), round(now * 1000), dry_run=dry_run, progress=progress)
+                gone = forget(spark, table, forgets, tuple(cache or ()), round(now * 1000), dry_run=dry_run, progress=progress)
             except NoTable:
                 print(f"{name}: nothing is there yet")
                 continue
-            _say(name, gone, f"before {first_day}", "would delete" if dry_run else "deleted")
+            _say(name, gone, which, "would delete" if dry_run else "deleted")
 
 
 def _tables(settings: Config, *, every: bool) -> dict[str, str]:
@@ -130,6 +142,10 @@ def _tables(settings: Config, *, every: bool) -> dict[str, str]:
 def _say(table: str, gone: list[Forgotten], which: str, verb: str) -> None:
     for each in gone:
         where = f"{each.cache} {each.day}".strip()
+        if each.young:
+            print(f"{table}: {where}: {each.young} files in no list are younger than a day and stay: a batch may write them: run it again")
+        if not (each.files or each.strays):
+            continue
         stray = f" and {len(each.strays)} that were in no list" if each.strays else ""
         print(f"{table}: {where}: {verb} {each.rows} rows in {len(each.files)} files{stray}, {each.size} bytes")
     rows, size = sum(each.rows for each in gone), sum(each.size for each in gone)

@@ -214,6 +214,7 @@ class Streaming(_Section):
     max_records_per_batch: PositiveInt
     join_grace_s: Positive
     watermark_s: Positive
+    longest_open_s: Positive
 
 
 class Compaction(_Section):

@@ -114,7 +114,7 @@ def test_a_parquet_trace_becomes_opens(tmp_path, take, output):
 def test_an_imported_trace_makes_rows_of_the_access_table(tmp_path, take, output):
     """Alone, as there is no pfc record and no decision: once the stream has waited for them."""
     take(write_parquet(tmp_path / "t.parquet"))
-    state, times = join.State(), join.Times(grace_ms=60_000, watermark_ms=3_600_000)
+    state, times = join.State(), join.Times(60_000, 3_600_000, 3_600_000, 1_209_600_000)
     opens = [(join.OPEN, record) for record in output.records]
     assert join.advance(state, opens, 0, times, lambda lfn: "d").rows == []
     rows = join.advance(state, opens, 60_000, times, lambda lfn: "d").rows

@@ -33,7 +33,10 @@ def jobs(states: DataFrame, first: date, last: date) -> DataFrame:
     """One row a job that has run: `day dataset workflow input` and amounts, from ``first`` to ``last``."""
     from pyspark.sql import functions as F
 
-    newest = states.groupBy("job_id").agg(F.max_by(F.struct("*"), F.struct(*_order())).alias("job")).select("job.*")
+    # A job whose newest state is older is none of these days'.
+    newest = (
+        states.where(F.col("day") >= first).groupBy("job_id").agg(F.max_by(F.struct("*"), F.struct(*_order())).alias("job")).select("job.*")
+    )
     ran = newest.where((F.col("wall_s") > 0) & (F.col("wall_s") <= _LONGEST_S))
     cores = F.when(F.col("cores").between(1, _CORES), F.col("cores")).otherwise(1)
     timed = F.col("cpu_s").between(0, _LONGEST_S * _CORES)

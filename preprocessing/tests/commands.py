@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +57,14 @@ def _own_settings(spark: Any) -> Iterator[None]:
                 spark.conf.set(name, before[name])
             else:
                 spark.conf.unset(name)
+
+
+def in_one_driver(config: Path, *argvs: tuple[object, ...], timeout_s: float) -> Any:
+    """Run commands in a process and session of their own; how many tasks each executor has done, by its number."""
+    argv = [sys.executable, "-m", __name__, str(config), json.dumps([[*map(str, each)] for each in argvs])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(config: str, argvs: list[list[str]]) -> None:

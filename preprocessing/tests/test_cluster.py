@@ -1,7 +1,6 @@
 """The same jobs on a standalone Spark cluster of two workers as in one process."""
 
 import json
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
@@ -16,6 +15,7 @@ from smartcache.preprocessing.access import read_access_table
 from smartcache.preprocessing.popularity import load as load_side_table
 from smartcache.preprocessing.storage import Local
 from smartcache.preprocessing.table import TableError, listing
+from smartcache.preprocessing.tests.commands import in_one_driver
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +48,6 @@ windows_s = [864000000.0]
 after_days = 0
 """)
     return path
-
-
-def commands_of_one_driver(config, *argvs):
-    """Run them on that cluster; how many tasks each executor has done, by its number."""
-    argv = [sys.executable, "-m", "smartcache.preprocessing.tests.commands", str(config), json.dumps([[*map(str, each)] for each in argvs])]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def rows_of(table):
@@ -99,7 +91,7 @@ def test_two_workers_do_the_same_as_one_process(topics, tmp_path, command):
         for name, to in outputs.items():
             command(local, name, "--output", here / to)
         own = [(name, "--output", there / to) for name, to in outputs.items()]
-        tasks = commands_of_one_driver(on_cluster, *own, ("compact",))
+        tasks = in_one_driver(on_cluster, *own, ("compact",), timeout_s=LIMIT_S)
         manifests = [json.loads((folder / "set" / "manifest.json").read_text()) for folder in (here, there)]
         assert manifests[0]["sha256"] == manifests[1]["sha256"]
         assert manifests[0]["rows"] == OPENS

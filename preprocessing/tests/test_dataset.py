@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from smartcache.preprocessing.core import core_toml
 from smartcache.preprocessing.dataset import moment_us
 from smartcache.preprocessing.popularity import write
 from smartcache.preprocessing.side_tables import keep, kept
+from smartcache.preprocessing.table import partition_of
 
 DECIDED, PLAIN = "cache-a.site:1094", "cache-b.site:1094"
 T0_US = 1_790_000_000_000_000
@@ -286,6 +288,25 @@ def test_window_of_one_cache(built):
     assert manifest["window"]["from_us"] == start
     assert manifest["window"]["to_us"] == end
     assert "--cache cache-a.site:1094" in manifest["command"]
+
+
+def test_of_other_days_and_caches_no_file_is_read(built, command, write_config, tmp_path):
+    """A week of a table of years does not read years."""
+    _, _, folder = built
+    shutil.copytree(folder / "access", tmp_path / "access")
+    start, end = T0_US + DAY_US, T0_US + 6 * DAY_US
+    first, last = (f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d}" for us in (start, end))
+    spoilt = 0
+    for file in (tmp_path / "access").rglob("*.parquet"):
+        values = partition_of(file.as_posix())
+        if values["cache"] != DECIDED or not first <= values["day"] <= last:
+            file.write_bytes(b"not to be read")
+            spoilt += 1
+    assert spoilt > 10
+    window = ("--cache", DECIDED, "--from", str(start // 10**6), "--to", str(end // 10**6))
+    config = write_config(tmp_path, more=f'{MORE}[side_table]\nfile = "{folder / "side.json"}"\n')
+    command(config, "build-dataset", "--output", tmp_path / "part", *window)
+    assert read(tmp_path / "part").equals(read(folder / "part"))
 
 
 def test_cache_that_is_not_there(built, command):

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from smartcache.preprocessing.join import DECISION, OPEN, PFC, Outcome, State, T
 
 T0 = 1_790_000_000
 CACHE, LFN = "cache.site:1094", "/store/mc/C/P/T/f.root"
-TIMES = Times(grace_ms=60_000, watermark_ms=3_600_000)
+TIMES = Times(grace_ms=60_000, watermark_ms=3_600_000, held_ms=3_600_000, kept_ms=1_209_600_000)
 
 
 def us(seconds):
@@ -57,7 +58,7 @@ class Join:
     def __init__(self, times=TIMES):
         self.times = times
         self.stored = None
-        self.wake_ms = None
+        self.wake_ms = self.now_ms = None
         self.rows = []
         self.dropped = {}
 
@@ -81,6 +82,7 @@ class Join:
         return self
 
     def _step(self, now_ms, records):
+        self.now_ms = now_ms
         state = State.from_json(json.loads(self.stored)) if self.stored else State()
         outcome: Outcome = advance(state, records, now_ms, self.times, lambda lfn: "/store/mc/C/P/T", self.wake_ms)
         self.stored = None if state.empty else json.dumps(state.to_json())
@@ -306,6 +308,14 @@ def test_a_duplicate_behind_an_outage_makes_no_second_row(back, behind):
     assert join.stored is None, "nothing is remembered for ever"
 
 
+def test_a_duplicate_behind_an_outage_makes_no_second_row_where_younger_ids_are_remembered_too():
+    join = Join().take(3, a_decision(1, 3.25)).take(20, an_open(5, 3, 14), a_pfc(0, 3.3, 14))
+    join.take(3500, a_decision(2, 3490)).take(3520, an_open(6, 3490, 3510), a_pfc(1, 3490.1, 3510))
+    join.restart(7000, a_decision(3, 6990)).take(7030, an_open(5, 3, 14)).run_timers()
+    assert len(join.rows) == 2
+    assert join.dropped == {"duplicates": 1, "unmatched_decisions": 1}
+
+
 def test_a_duplicate_in_the_batch_that_would_forget_its_id_makes_no_second_row():
     join = Join().take(20, an_open(5, 3, 14), a_decision(1, 3.25), a_pfc(0, 3.3, 14)).restart(3620 + 59, an_open(5, 3, 14)).run_timers()
     assert (len(join.rows), join.dropped) == (1, {"duplicates": 1})
@@ -318,6 +328,25 @@ def test_ids_are_forgotten_however_long_each_batch_takes(batch_s):
         if join.wake_ms is not None and join.wake_ms <= ms(20 + batch * batch_s):
             join.restart(20 + batch * batch_s)
     assert join.stored is None
+
+
+def test_a_file_may_be_open_for_longer_than_records_are_late():
+    times = replace(TIMES, held_ms=86_400_000)
+    join = Join(times).take(3, a_decision(1, 3.25), a_pfc(7, 9, 12)).until(70_000)
+    assert join.dropped == {"unmatched_pfcs": 1}, "its close has come long ago"
+    (row,) = join.take(80_000, an_open(5, 3, 79_990), a_pfc(0, 3.3, 79_990)).rows
+    assert row["decision_id"]
+    join = Join(times).take(3, a_decision(1, 3.25)).until(86_402)
+    assert join.dropped == {}
+    assert join.until(86_403).dropped == {"unmatched_decisions": 1}
+
+
+def test_what_is_years_late_is_not_kept_for_years():
+    """Of a server and a collector whose clocks were wrong; or a topic that was put back from a copy."""
+    old = us(-100_000_000)
+    join = Join().take(3, a_decision(1, -100_000_000, recv_us=old), a_pfc(0, -100_000_000, -99_999_990, recv_us=old)).run_timers()
+    assert join.dropped == {"unmatched_decisions": 1, "unmatched_pfcs": 1}
+    assert join.now_ms <= ms(3) + TIMES.kept_ms // 4 + TIMES.watermark_ms
 
 
 def test_decision_without_open_is_dropped_after_the_watermark_and_counted():

@@ -72,6 +72,11 @@ def test_what_is_malformed(spark):
         for name in {*KINDS[kind].times} - {"recv_us", "server_start_us", "open_lo_us"}:
             cases.append((kind, record | {name: T0_US + AHEAD_US}, None))
             cases.append((kind, record | {name: T0_US + AHEAD_US + 1}, f"{name} is more than a day after recv_us"))
+        for name, type_of in KINDS[kind].fields:
+            told = f"{name} is missing or has the wrong type" if name in KINDS[kind].required else f"{name} has the wrong type"
+            wrong = {"long": (2**63, 1.5, "x", True, [1]), "double": ("x", [1.5]), "boolean": (1, "x"), "list": ("x", 1), "string": ()}
+            cases += [(kind, record | {name: value}, told) for value in wrong[type_of]]
+            cases.append((kind, record | {name: None}, told if name in KINDS[kind].required else None))
     assert {name for kind in RECORDS for name in KINDS[kind].counts} > {
         "b_read",
         "b_readv",

@@ -9,11 +9,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from smartcache.preprocessing.access import access_schema, read_access_table
 from smartcache.preprocessing.retention import ORPHAN_MS, retain
 from smartcache.preprocessing.storage import Hadoop, Local, Status
 from smartcache.preprocessing.table import TableError, change, listing, read
+from smartcache.preprocessing.table_cli import _say, register
 
 pytestmark = pytest.mark.slow
 
@@ -55,12 +58,12 @@ def test_days_are_forgotten_while_the_stream_runs(topics, run, spark, command):
     assert before == {(cache, at[age].date()): 3 for cache in (ONE, TWO) for age in ages}
 
     access, now_ms = str(stream.folder / "access"), round(today.timestamp() * 1000)
-    told = retain(spark, access, at[30].date(), (), now_ms, dry_run=True)
+    told = retain(spark, access, at[30].date().__gt__, (), now_ms, dry_run=True)
     assert [(each.cache, each.day, each.rows) for each in told] == [(cache, at[age].date(), 3) for cache in (ONE, TWO) for age in (400, 31)]
     assert days(stream) == before
     assert data_files(stream) == files
 
-    assert [each.rows for each in retain(spark, access, at[30].date(), (ONE,), now_ms)] == [3, 3]
+    assert [each.rows for each in retain(spark, access, at[30].date().__gt__, (ONE,), now_ms)] == [3, 3]
     assert days(stream) == {key: count for key, count in before.items() if key[0] == TWO or key[1] >= at[30].date()}
 
     # An old trace is imported: a file of the table like any other, until the next run.
@@ -77,7 +80,14 @@ def test_days_are_forgotten_while_the_stream_runs(topics, run, spark, command):
     assert days(stream) == left
     assert len(stream.quarantined()) == 3
     assert {day_of(path) for path in data_files(stream)} == {at[age].date() for age in (30, 1, 0)}
-    assert retain(spark, access, at[30].date(), (), now_ms) == []
+    assert retain(spark, access, at[30].date().__gt__, (), now_ms) == []
+
+    # A day by its name, of one cache.
+    said = command(stream.config, "retain", "--day", f"{at[1]:%Y-%m-%d}", "--cache", TWO).stdout
+    assert f"access table: deleted 3 rows of {at[1].date()} in " in said
+    assert left.pop((TWO, at[1].date())) == 3
+    assert days(stream) == left
+    assert len(stream.quarantined()) == 3, "what is by no cache stays"
 
     # The stream goes on, over a compaction of Spark's list, and Spark sees the same rows.
     compacted, more = newest_compaction(stream), 0
@@ -87,6 +97,16 @@ def test_days_are_forgotten_while_the_stream_runs(topics, run, spark, command):
         stream.wait(stream.has_rows(sum(left.values()) + more), f"done with late open {more}")
     stream.stop()
     assert len(seen(spark, stream.folder / "access")) == sum(left.values()) + more
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-days", "3", "--day", "2026-01-01")], ids=["neither", "both"])
+def test_which_days_must_be_said(options):
+    app = typer.Typer()
+    register(app)
+    done = CliRunner().invoke(app, ["retain", *options])
+    assert done.exit_code == 2
+    assert "--keep-days N" in done.output
+    assert "--day YYYY-MM-DD" in done.output
 
 
 def newest_compaction(run):
@@ -151,22 +171,24 @@ def test_killed_while_it_deletes(spark, table, monkeypatch):
     real = Hadoop.delete
     monkeypatch.setattr(Hadoop, "delete", dies)
     with pytest.raises(AssertionError, match="killed"):
-        retain(spark, str(table), NEW, (), NOW_MS)
+        retain(spark, str(table), NEW.__gt__, (), NOW_MS)
     assert seen(spark, table) == left
     monkeypatch.undo()
-    (again,) = retain(spark, str(table), NEW, (), NOW_MS)
+    (again,) = retain(spark, str(table), NEW.__gt__, (), NOW_MS)
     assert (again.rows, again.files, len(again.strays)) == (0, [], 3)
     assert seen(spark, table) == left
     assert not list((table / f"cache=a.site%3A1094/day={OLD}").glob("*.parquet"))
 
 
-def test_young_file_in_no_list_is_the_streams(spark, table):
+def test_young_file_in_no_list_is_the_streams(spark, table, capsys):
     young = table / f"cache=a.site%3A1094/day={OLD}/part-3.parquet"
     now_ms = round(young.stat().st_mtime * 1000) + ORPHAN_MS - 10_000
-    (gone,) = retain(spark, str(table), NEW, (), now_ms)
-    assert (gone.rows, gone.strays) == (3, [])
+    (gone,) = retain(spark, str(table), NEW.__gt__, (), now_ms)
+    assert (gone.rows, gone.strays, gone.young) == (3, [], 1)
     assert young.exists()
-    (gone,) = retain(spark, str(table), NEW, (), now_ms + 20_000)
+    _say("access table", [gone], "of a day", "deleted")
+    assert f"{OLD}: 1 files in no list are younger than a day and stay" in capsys.readouterr().out
+    (gone,) = retain(spark, str(table), NEW.__gt__, (), now_ms + 20_000)
     assert (gone.rows, len(gone.strays)) == (0, 1)
     assert not young.exists()
 
@@ -203,9 +225,9 @@ def test_copies_that_a_killed_compaction_left_go_too(table_on_disk, monkeypatch)
         (where / "part-0.parquet").write_bytes(b"rows")
         os.utime(where.parent, ns=((NOW_MS - age_ms) * 1_000_000,) * 2)
     before = listing(Local(), str(table_on_disk))
-    assert retain(None, str(table_on_disk), OLD, (), NOW_MS, dry_run=True) == []
+    assert retain(None, str(table_on_disk), OLD.__gt__, (), NOW_MS, dry_run=True) == []
     assert len(list((table_on_disk / "_compacting").iterdir())) == 2
-    assert retain(None, str(table_on_disk), OLD, (), NOW_MS) == []
+    assert retain(None, str(table_on_disk), OLD.__gt__, (), NOW_MS) == []
     assert [path.name for path in (table_on_disk / "_compacting").iterdir()] == ["running"]
     assert listing(Local(), str(table_on_disk)) == before
 
