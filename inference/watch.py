@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from smartcache.config import Config
 
@@ -34,6 +34,7 @@ from .challenger import Challengers, NotTried
 from .fetched import Fetched, Key, Overtaken, Refused, key_failed, key_of, require_same
 from .gates import Gate, GateError
 from .install import BundleDir, InstallError, digest
+from .known import Known
 from .lookout import Lookout
 from .pause import Pause, Pauses
 from .registry import Registry, RegistryAbsent, RegistryError, Version
@@ -74,7 +75,7 @@ class Watch:
     _seen_s: float = 0.0
     #: The alias was moved in the course of this round.
     _overtaken: bool = False
-    _state: dict[str, Any] = field(default_factory=dict)
+    _known: Known = field(default_factory=Known)
 
     def __post_init__(self) -> None:
         self.challengers = Challengers(self.registry, self.bundles_, self.fleet, self.config, self.schema_hash)
@@ -91,8 +92,7 @@ class Watch:
         wake = wake or stop
         self._lookout.asked(stop, wake)
         with self.bundles_.writer(), self.challengers.writer():
-            self._state = self.bundles_.read_state()
-            self._remember()
+            self._known.remember(self.bundles_, self.fleet.members)
             try:
                 while not stop.is_set():
                     if wake is not stop:
@@ -136,7 +136,7 @@ class Watch:
         if not self._ready and (not troubles or any(member.serves for member in self.fleet.members)):
             self._ready = True
             self.say(f"ready: {live or 'no champion yet'} is live")
-        self._note(live, troubles)
+        self._known.note(self.bundles_, live, troubles, self.fleet.members, self.config.challenger)
         self._report()
         return not troubles and not self._overtaken
 
@@ -370,36 +370,6 @@ class Watch:
         """What was refused is not downloaded again each round, until somebody forces it or registers another."""
         if self._refused is not None and self._refused[0] == key_of(version):
             raise Refused(self._refused[1])
-
-    def _remember(self) -> None:
-        """What the process before this one knew of the endpoints."""
-        told = self._state.get("endpoints")
-        known = {str(each.get("url")): each for each in told if isinstance(each, dict)} if isinstance(told, list) else {}
-        for member in self.fleet.members:
-            since_us = known.get(member.endpoint.url, {}).get("since_us")
-            if isinstance(since_us, int):
-                member.before = (str(known[member.endpoint.url].get("serves")), since_us)
-
-    def _note(self, live: str | None, troubles: list[str]) -> None:
-        """Leave for `smartcache status` what this process knows, where that has changed."""
-        endpoints = [
-            {
-                "url": member.endpoint.url,
-                "serves": member.serves,
-                "since_us": member.since_us,
-                "away_since_us": member.away_since_us,
-                "trouble": member.trouble,
-            }
-            for member in self.fleet.members
-        ]
-        settings = self.config.challenger
-        challenger = {"canary_share": settings.canary_share, "shadow": settings.shadow}
-        state = {"format": 1, "live": live, "troubles": troubles, "endpoints": endpoints, "challenger": challenger}
-        if state != self._state:
-            # What cannot be noted costs a line in a table.
-            with contextlib.suppress(OSError):
-                self.bundles_.write_state(state)
-                self._state = state
 
 
 def _add(troubles: list[str], more: Iterable[str]) -> None:

@@ -446,8 +446,7 @@ def test_since_when_outlives_the_watcher(start, publish, servers):
     assert all(since)
     servers[1].default = ""
     second = start()
-    second._state = second.bundles_.read_state()
-    second._remember()
+    second._known.remember(second.bundles_, second.fleet.members)
     second.round()
     again = [member.since_us for member in second.fleet.members]
     assert again[::2] == since[::2]
