@@ -79,7 +79,11 @@ class BundleDir:
 
     def current_number(self) -> int | None:
         """The number of the version that the link points to; None where there is none."""
-        found = self._name.fullmatch(self.current() or "")
+        return self.number_of(self.current() or "")
+
+    def number_of(self, name: str) -> int | None:
+        """The number of the version that has this name; None where it is no version's."""
+        found = self._name.fullmatch(name)
         return int(found[1]) if found else None
 
     def current_since_us(self) -> int | None:

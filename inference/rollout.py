@@ -10,7 +10,8 @@ The rule, where not all of them are there:
 - A version that is gone back to has served: whoever has it serves it again, and nobody holds that up, the only endpoint neither. Who is
   asked for it before it has it knows no such model, and a plugin evaluates its own copy.
 - One that returns is not counted as serving until it has the version that is live, has answered its golden rows, and has it as the model
-  of predictions that name none: asked for them without a name, it answers them again.
+  of predictions that name none: asked for them without a name, it answers them again. Unless that model is another host's doing, which
+  shares the endpoint and is ahead of this one.
 
 Nothing here needs undoing: an endpoint holds several versions at once, callers name the one they mean, and what a killed process left half
 done is found by asking, and finished.
@@ -175,14 +176,18 @@ class Member:
             self.endpoint.delete(name)
             self.uploads.drop(self.endpoint.url, name)
 
-    def switch(self, bundle: Bundle) -> None:
-        """Have predictions that name no model be answered by ``bundle``, which is installed; its golden rows say whether they are."""
+    def switch(self, bundle: Bundle, spared: Callable[[str], bool]) -> None:
+        """Have predictions that name no model be answered by ``bundle``, which is installed; its golden rows say whether they are.
+
+        ``spared``: which other default stays as it is, where that is served. Who names ``bundle`` is answered by it all the same.
+        """
         name = bundle.info.name
         default = self.endpoint.default()
-        moved = default != name
+        others = default is not None and default not in ("", name) and spared(default) and default in self.endpoint.models()
+        moved = default != name and not others
         if moved:
             self.endpoint.set_default(name)
-        if default is not None and (moved or self.serves != name):
+        if default is not None and not others and (moved or self.serves != name):
             self.endpoint.check_golden(bundle, by_default=True)
         if self.serves != name:
             known, since_us = self.before
@@ -298,12 +303,15 @@ class Fleet:
 
         return [str(error) for error in self._each(discard, noted=None, who=lambda member: member.away_since_us is None).values()]
 
-    def keep(self, bundle: Bundle, but: Collection[str] = ()) -> dict[str, ServingError]:
-        """Have each endpoint serve ``bundle``, which is live; returns what is wrong, by URL. ``but``: URLs that are left alone."""
+    def keep(self, bundle: Bundle, but: Collection[str] = (), spared: Callable[[str], bool] = lambda _: False) -> dict[str, ServingError]:
+        """Have each endpoint serve ``bundle``, which is live; returns what is wrong, by URL. ``but``: URLs that are left alone.
+
+        ``spared``: names that stay an endpoint's default, where it has them; they are another host's, which is ahead of this one.
+        """
 
         def serve(member: Member) -> None:
             member.install(bundle)
-            member.switch(bundle)
+            member.switch(bundle, spared)
             member.here()
 
         errors = self._each(serve, who=lambda member: member.endpoint.url not in but)

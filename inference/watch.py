@@ -122,7 +122,7 @@ class Watch:
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
                 troubles.append(str(error))
         try:
-            self._keep(troubles)
+            self._keep(troubles, here=here)
             if here:
                 line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
             self._tidy(troubles)
@@ -140,19 +140,30 @@ class Watch:
         self._report()
         return not troubles and not self._overtaken
 
-    def _keep(self, troubles: list[str]) -> None:
-        """Have the endpoints serve what is live. One that refuses it is not sent it again each round."""
+    def _keep(self, troubles: list[str], *, here: bool) -> None:
+        """Have the endpoints serve what is live. One that refuses it is not sent it again each round. ``here``: the registry is."""
         live = self.bundles_.current()
         bundle = self.bundles_.installed(live) if live else None
         if bundle is None:
             return
         name = bundle.info.name
         standing = self._pauses_kept.standing(name)
-        failed = self.fleet.keep(bundle, but=standing)
+        failed = self.fleet.keep(bundle, but=standing, spared=self._spared(name) if here else lambda _: True)
         self._pauses_kept.tried(
             name, {url: str(error) for url, error in failed.items() if not isinstance(error, EndpointAway)}, but=standing
         )
         _add(troubles, [*standing.values(), *map(str, failed.values())])
+
+    def _spared(self, live: str) -> Callable[[str], bool]:
+        """Which default an endpoint keeps though ``live`` is live here: hosts that share it, and are not all as far, must not move it
+        to and fro. The champion is moved by nobody; of two versions that are not, the newer one stays.
+        """
+        champion = self._lookout.champion
+        name = self.registry.name_of(champion.number) if champion is not None else ""
+        if name == live:
+            return lambda _: False
+        number = self.bundles_.number_of(live) or 0
+        return lambda default: default == name or (self.bundles_.number_of(default) or 0) > number
 
     def _tidy(self, troubles: list[str]) -> None:
         """Have the endpoints hold what is tried beside it, and nothing that is not needed."""
