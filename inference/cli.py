@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,6 +152,7 @@ def status(
     """Show what serves where, since when, with what figures, and what is pending. Exit status 0 where all serve the champion, else 1.
 
     Asks MLflow, each bundle folder and each endpoint (its golden rows too, where the champion's bundle is on this disk); changes nothing.
+    Who may not read [endpoint] admin_token_file asks the endpoints with the token in [model] token_file, or with none.
     Where a challenger is tried beside the champion: which version, since when, for which share of the files or as a shadow, and, from the
     last [challenger] compare_days of the access table, what came of the answers of both.
     """
@@ -167,7 +169,7 @@ def status(
         found = statuses.gather(
             _registry(settings),
             [BundleDir(folder, settings.mlflow.model) for folder in folders],
-            _endpoints(settings, endpoint, stack),
+            _endpoints(settings, endpoint, stack, ask_only=True),
             (lambda challenger: comparison.of(settings, challenger)) if figures else None,
         )
     if as_json:
@@ -224,12 +226,16 @@ def _load(config: Path | None) -> Config:
     return load(config)
 
 
-def _endpoints(settings: Config, urls: list[str] | None, stack: ExitStack) -> list[Endpoint]:
-    """Those that are named on the command line, else in [promote], else the one in [model]; closed with ``stack``."""
-    from .serving import Endpoint, read_token
+def _endpoints(settings: Config, urls: list[str] | None, stack: ExitStack, *, ask_only: bool = False) -> list[Endpoint]:
+    """Those that are named on the command line, else in [promote], else the one in [model]; closed with ``stack``.
+
+    ``ask_only``: nothing is to be changed there, so another token than the administrator's does, or none.
+    """
+    from .serving import Endpoint, read_token, token_to_ask
 
     urls = urls or settings.promote.endpoints or ([settings.model.endpoint_url] if settings.model.endpoint_url else [])
-    token = read_token(settings.endpoint.admin_token_file)
+    admin, other = settings.endpoint.admin_token_file, settings.model.token_file
+    token = partial(token_to_ask, admin, other) if ask_only else partial(read_token, admin)
     return [stack.enter_context(Endpoint(url, token, ca_file=settings.model.ca_file)) for url in urls]
 
 

@@ -6,6 +6,7 @@ Nothing that is answered is trusted: status, length and finiteness are checked, 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -13,6 +14,8 @@ import ssl
 import tarfile
 import time
 from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -58,18 +61,18 @@ class EndpointFull(ServingError):
 
 
 class Endpoint:
-    """One endpoint. Not thread-safe."""
+    """One endpoint. Not thread-safe. ``token``: the bearer token, or what reads it, and is asked again where the endpoint refuses it."""
 
-    def __init__(self, url: str, token: str = "", *, ca_file: str = "", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, token: str | Callable[[], str] = "", *, ca_file: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._read_token: Callable[[], str] = token if callable(token) else partial(str, token)
+        self._token = self._read_token()
         # Without TLS a context of no authorities: to read the system's takes longer than most calls.
         secure = urlsplit(self.url).scheme == "https"
         self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # No proxy from the environment: the endpoint is reached as the plugin reaches it.
-        self._token = token
         self._upload_timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, ANSWER_TIMEOUT_S))
-        self._client = httpx.Client(headers=headers, timeout=min(timeout_s, ANSWER_TIMEOUT_S), trust_env=False, verify=self._tls)
+        self._client = httpx.Client(timeout=min(timeout_s, ANSWER_TIMEOUT_S), trust_env=False, verify=self._tls)
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +152,6 @@ class Endpoint:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=timeout)
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
         info = bundle.info
         bodies = [
             json.dumps({"keys": info.feature_schema.names, "values": row.tolist(), "model": info.name}).encode()
@@ -159,23 +161,41 @@ class Endpoint:
         until = time.perf_counter() + TIMED_S
         try:
             for number in range(requests + 1):
-                began = time.perf_counter()
-                connection.request("POST", f"{address.path}/json", bodies[number % len(bodies)], headers)
-                answer = connection.getresponse()
-                text = answer.read()
-                ended = time.perf_counter()
-                if answer.status != 200:
-                    kind = EndpointAway if answer.status > 500 else ServingError
-                    raise kind(f"{self.url}/json: status {answer.status}: {text[:200].decode(errors='replace').strip()}", answer.status)
+                status, text, took = self._timed_one(connection, f"{address.path}/json", bodies[number % len(bodies)])
+                if status == HTTPStatus.UNAUTHORIZED and self._renewed():
+                    status, text, took = self._timed_one(connection, f"{address.path}/json", bodies[number % len(bodies)])
+                if status != HTTPStatus.OK:
+                    kind = EndpointAway if status > 500 else ServingError
+                    raise kind(f"{self.url}/json: status {status}: {text[:200].decode(errors='replace').strip()}", status)
                 if number:
-                    seconds.append(ended - began)
-                if seconds and ended > until:
+                    seconds.append(took)
+                if seconds and time.perf_counter() > until:
                     break
         except (OSError, http.client.HTTPException) as error:
             raise EndpointAway(f"endpoint {self.url} cannot be reached ({error or type(error).__name__}); start it") from error
         finally:
             connection.close()
         return seconds
+
+    def _timed_one(self, connection: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int, bytes, float]:
+        headers = {"Content-Type": "application/json"} | self._credentials()
+        began = time.perf_counter()
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        return answer.status, text, time.perf_counter() - began
+
+    def _credentials(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def _renewed(self) -> bool:
+        """Whether there is another token than that which was refused. It is sent from then on."""
+        try:
+            token = self._read_token()
+        except ServingError:  # what was refused is said
+            return False
+        refused, self._token = self._token, token
+        return token != refused
 
     def _json(self, path: str, answer: httpx.Response) -> Any:
         try:
@@ -184,13 +204,18 @@ class Endpoint:
             raise ServingError(f"{self.url}{path}: not JSON: {answer.text[:200]!r}") from error
 
     def _ask(self, method: str, path: str, accept: Callable[[int], bool] = lambda status: status == 200, **options: Any) -> httpx.Response:
+        more = options.pop("headers", {})
         try:
-            response = self._client.request(method, self.url + path, **options)
+            response = self._client.request(method, self.url + path, headers=more | self._credentials(), **options)
+            if response.status_code == HTTPStatus.UNAUTHORIZED and self._renewed():
+                response = self._client.request(method, self.url + path, headers=more | self._credentials(), **options)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise EndpointAway(f"endpoint {self.url} cannot be reached ({reason}); start it, or mend [promote] endpoints") from error
         if not accept(response.status_code):
-            hint = "; it must know the token in [endpoint] admin_token_file" if response.status_code in (401, 403) else ""
+            # A prediction is let through with a token of its own, too.
+            which = "[endpoint] admin_token_file" + (" or [model] token_file" if path == "/json" else "")
+            hint = f"; it must know the token in {which}" if response.status_code in (401, 403) else ""
             text = f"{self.url}{path}: status {response.status_code}: {response.text[:200].strip()}{hint}"
             raise _failure(path, response.status_code)(text, response.status_code)
         return response
@@ -225,9 +250,19 @@ def read_token(path: str) -> str:
     if not path:
         return ""
     try:
-        token = Path(path).read_text().strip()
+        token = Path(path).read_text(errors="replace").strip()
     except OSError as error:
         raise ServingError(f"[endpoint] admin_token_file {path}: cannot be read ({error.strerror})") from error
     if not token:
         raise ServingError(f"[endpoint] admin_token_file {path}: must hold a token, is empty")
+    if not all(" " < character <= "~" for character in token):
+        raise ServingError(f"[endpoint] admin_token_file {path}: must hold one line of printable ASCII without spaces")
     return token
+
+
+def token_to_ask(admin: str, other: str) -> str:
+    """The token in the file ``admin``, else that in ``other``, else none: for who changes nothing, and may not be let read the first."""
+    for path in filter(None, (admin, other)):
+        with contextlib.suppress(ServingError):
+            return read_token(path)
+    return ""

@@ -122,7 +122,9 @@ class FakeServer:
         self.answer: Callable[[list[float]], object] = lambda outputs: outputs
         self.before: Callable[[str], None] = lambda path: None
         self.requests: list[str] = []
+        #: What changes need, and predictions where that is :attr:`guarded`.
         self.token = ""
+        self.guarded = False
         self.default = ""
         #: What answers who names no model, where that is not :attr:`default`, as it should be.
         self.answering = ""
@@ -142,7 +144,10 @@ class FakeServer:
             return 200, json.dumps([{"name": name} for name in sorted(self.names)]).encode()
         if request.path == "/status":
             return 200, json.dumps({"aliases": {"": self.default} if self.default else {}}).encode()
+        good = not self.token or request.headers.get("Authorization") == f"Bearer {self.token}"
         if request.path == "/json":
+            if self.guarded and not good:
+                return 401, b"token"
             asked = json.loads(body)
             asked.setdefault("model", self.answering or self.default)
             if asked["model"] not in self.names:
@@ -150,7 +155,7 @@ class FakeServer:
             bundle = bundles.read(self.folder / asked["model"])
             outputs = bundle.embedded.predict(np.asarray([asked["values"]], dtype=np.float32))[0]
             return 200, json.dumps(self.answer(outputs.tolist())).encode()
-        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+        if not good:
             return 401, b"token"
         if request.path == "/params":
             self.default = json.loads(body)["name"]
