@@ -16,10 +16,12 @@ from smartcache.config import Gates as Settings
 
 from .bundle import Bundle
 from .gates import Gate
-from .serving import Endpoint
+from .serving import ANSWER_TIMEOUT_S, TIMED_S, Endpoint
 
 GATE: Final = "latency"
 _TRIES: Final = 3
+#: One endpoint is given so long in all, then it counts as away: the next one waits for it.
+MOST_S: Final = _TRIES * (TIMED_S + ANSWER_TIMEOUT_S)
 
 
 @dataclass(frozen=True)

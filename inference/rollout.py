@@ -28,6 +28,8 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from operator import is_
 from typing import Final
 
 from smartcache.config import Gates as Settings
@@ -262,15 +264,18 @@ class Fleet:
 
     def _install(self, bundle: Bundle, timing: Settings | None, most_s: float | None = None) -> dict[int, ServingError]:
         name = bundle.info.name
-
-        def install(member: Member) -> None:
-            member.install(bundle)
-            if timing is not None:
-                member.time(bundle, timing)
-
-        errors = self._each(install, EndpointAway, most_s=most_s)
+        errors = self._each(lambda member: member.install(bundle), EndpointAway, most_s=most_s)
+        if timing is not None:
+            errors |= self._time(bundle, timing, [member for number, member in enumerate(self.members) if number not in errors])
         for number, member in enumerate(self.members):
             member.note_taken(name, number not in errors)
+        return errors
+
+    def _time(self, bundle: Bundle, timing: Settings, members: Iterable[Member]) -> dict[int, ServingError]:
+        """One after the other: what many at once would take is this process' own processor time."""
+        errors: dict[int, ServingError] = {}
+        for member in members:
+            errors |= self._each(partial(Member.time, bundle=bundle, settings=timing), EndpointAway, partial(is_, member), latency.MOST_S)
         return errors
 
     def _require_ready(self, name: str, errors: dict[int, ServingError]) -> None:

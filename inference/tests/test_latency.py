@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -180,3 +181,57 @@ def test_one_that_was_forced_serves(watcher, publish, registry):
     assert watch.round()
     assert watch.bundles_.current() == "reuse_v1"
     assert registry.known[1].tags["smartcache.gate.latency"].startswith("failed: ")
+
+
+# --- many endpoints ---
+
+
+@pytest.fixture
+def many(fakes, monkeypatch):
+    """Twenty endpoints together; ``timed_now`` is how many of them were timed at the same time, each time that one was."""
+    timed, lock, now, seen = Endpoint.timed, threading.Lock(), [], []
+
+    def spied(endpoint, *arguments):
+        with lock:
+            now.append(endpoint)
+            seen.append(len(now))
+        try:
+            return timed(endpoint, *arguments)
+        finally:
+            with lock:
+                now.remove(endpoint)
+
+    monkeypatch.setattr(Endpoint, "timed", spied)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(fakes.serve()) for _ in range(20)]
+        fleet = Fleet([stack.enter_context(Endpoint(url, timeout_s=60)) for _, url in servers], wait_s=0)
+        fleet.servers, fleet.timed_now = [fake for fake, _ in servers], seen
+        yield fleet
+
+
+def test_many_endpoints_are_timed_one_after_the_other(many, make):
+    """In threads of one process each would be charged with the others' processor time, and with enough of them none is fast enough."""
+    settings = site_config(latency_requests=3, latency_p50_ms=5e3, latency_p99_ms=5e3).gates
+    found = many.prepare(make(name="reuse_v1"), settings)
+    assert [each.url for each in found] == [member.endpoint.url for member in many.members]
+    assert many.timed_now == [1] * 20
+
+
+def test_one_that_hangs_as_it_is_timed_holds_up_the_others_for_its_own_time(many, make, monkeypatch):
+    monkeypatch.setattr("smartcache.inference.serving.ANSWER_TIMEOUT_S", 600.0)
+    monkeypatch.setattr("smartcache.inference.latency.MOST_S", 5.0)
+    settings = site_config(latency_requests=3, latency_p50_ms=5e3, latency_p99_ms=5e3).gates
+    bundle, over = make(name="reuse_v1"), threading.Event()
+
+    def hold(_):
+        if many.servers[0].requests.count("POST /json") == len(bundle.golden_inputs):
+            over.wait()
+
+    many.servers[0].before = hold
+    try:
+        with pytest.raises(ServingError, match=f"endpoint {many.members[0].endpoint.url} has not answered in 5 s, and is not waited for"):
+            many.prepare(bundle, settings)
+    finally:
+        over.set()
+    assert [name for member in many.members for name in member.timed] == ["reuse_v1"] * 19
+    assert many.members[0].away_since_us is not None
