@@ -32,6 +32,11 @@ def key_of(version: Version) -> Key:
     return version.number, version.run_id, version.tags.get(gates.TAG, "")
 
 
+def wanted(version: Version) -> tuple[int, str, str | None]:
+    """Which version somebody wants to be live, and the reason for which its gates are overruled."""
+    return version.number, version.run_id, gates.forced(version.tags)
+
+
 def key_failed(version: Version) -> Key:
     """Of a version once it is noted that its gates have failed; what was forced stays forced."""
     return version.number, version.run_id, version.tags[gates.TAG] if gates.forced(version.tags) is not None else gates.FAILED

@@ -1,21 +1,26 @@
 """What the gates said of a version, kept with it in MLflow: tags of the version, and a report among the artifacts of its run.
 
-``gates/promote.md`` and ``gates/watch.md`` (and ``.json``, the same for machines), by who asked: promotion judges by the whole of them, the
-watcher by what it sees of the bundle and of the endpoints.
+``gates/promote.md`` and ``gates/watch-HOST.md`` (and ``.json``, the same for machines), by who asked: promotion judges by the whole of
+them, each host's watcher by what it sees of the bundle and of the endpoints. The tags are those of whoever wrote last.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from . import gates, replay
 from .gates import Gate
 from .registry import Registry, Version
 
 FOLDER = "gates"
+#: Who asks: once for all, or each host for itself.
+PROMOTE: Final = "promote"
+WATCH: Final = "watch"
 
 
 def render(name: str, asked_by: str, answers: Sequence[Gate], forced: str | None) -> str:
@@ -39,8 +44,14 @@ def keep(registry: Registry, version: Version, asked_by: str, answers: Sequence[
         tags |= replay.replayed_now()
     registry.tag(version.number, tags)
     report = render(registry.name_of(version.number), asked_by, answers, forced)
-    registry.log_text(version, report, f"{FOLDER}/{asked_by}.md")
-    registry.log_text(version, json.dumps([vars(gate) for gate in answers], indent=1) + "\n", f"{FOLDER}/{asked_by}.json")
+    place = f"{FOLDER}/{asked_by}" + ("" if asked_by == PROMOTE else f"-{_host()}")
+    registry.log_text(version, report, f"{place}.md")
+    registry.log_text(version, json.dumps([vars(gate) for gate in answers], indent=1) + "\n", f"{place}.json")
+
+
+def _host() -> str:
+    """As part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", socket.gethostname())
 
 
 def _cell(text: str) -> str:

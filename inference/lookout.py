@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-from .fetched import Overtaken, Refused, key_of
+from .fetched import Overtaken, Refused, wanted
 from .registry import Registry, RegistryError, Version
 
 
@@ -39,7 +39,8 @@ class Lookout:
         if self._stop.is_set():
             raise Refused("asked to stop while the latest opens were replayed")
         champion = self._looked_up(version)
-        if champion is None or key_of(champion) != key_of(version):
+        # Not by what gates have said: other hosts' say it meanwhile, too.
+        if champion is None or wanted(champion) != wanted(version):
             raise Overtaken(champion)
 
     def waiting(self) -> None:
@@ -48,7 +49,7 @@ class Lookout:
             raise Refused("asked to stop while an endpoint was waited for")
         was, champion = self.champion, self._looked_up(self.champion)
         # Not by its tags: those are written meanwhile, too.
-        if (champion and key_of(champion)[:2]) != (was and key_of(was)[:2]):
+        if (champion and wanted(champion)[:2]) != (was and wanted(was)[:2]):
             raise Overtaken(champion)
 
     def _looked_up(self, known: Version | None) -> Version | None:

@@ -14,7 +14,6 @@ import importlib.util
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from smartcache.config import Config
 
@@ -25,8 +24,6 @@ from .gates import Gate
 from .registry import CHAMPION, Registry, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
-
-_BY: Final = "promote"
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def promote(
     was = previous.number if previous is not None else None
     if dry_run:
         return Promotion(version, answers, was, moved=False)
-    gate_report.keep(registry, version, _BY, answers, forced)
+    gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced)
     if (not passed and not forced) or (champion is not None and previous is None):
         return Promotion(version, answers, was, moved=False, notes=notes)
     if was is not None:

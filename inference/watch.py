@@ -44,7 +44,6 @@ from .uploads import Uploads
 
 #: Bundles kept on disk and at the endpoints, the live one among them: rolling back to one of them needs no download.
 KEEP: Final = 3
-_BY: Final = "watch"
 
 
 @dataclass
@@ -313,7 +312,7 @@ class Watch:
             with contextlib.suppress(RegistryError):
                 forced = gates.forced(champion.tags)
                 answers = [*fetched.answers, rollout.gate(str(error), False)]
-                gate_report.keep(self.registry, champion, _BY, answers, forced)
+                gate_report.keep(self.registry, champion, gate_report.WATCH, answers, forced)
                 # As the version's tags are from now on: it is no other one for that.
                 key = key_failed(champion)
                 self._undeployed, self._fetched = key, replace(fetched, key=key)
@@ -355,12 +354,12 @@ class Watch:
         self.fleet.withdraw(self.registry.name_of(version.number))
         if answers[0].passed:
             with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, _BY, answers)
+                gate_report.keep(self.registry, version, gate_report.WATCH, answers)
                 self._refused = (key_failed(version), text)
         elif self._damaged != key_of(version):
             # It may be a torn download: said with the version, once, but fetched again all the same.
             with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, _BY, answers, gates.forced(version.tags))
+                gate_report.keep(self.registry, version, gate_report.WATCH, answers, gates.forced(version.tags))
                 self._damaged = key_failed(version)
         raise Refused(text)
 
@@ -374,7 +373,7 @@ class Watch:
             version, answers = self._passed
             forced = None if gates.all_passed(answers) else gates.forced(version.tags)
             with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, _BY, answers, forced)
+                gate_report.keep(self.registry, version, gate_report.WATCH, answers, forced)
             self._passed = None
 
     def _require_not_refused(self, version: Version) -> None:

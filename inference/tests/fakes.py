@@ -101,6 +101,11 @@ class FakeRegistry:
         self._here()
         self.artifacts[f"{version.run_id}/{path}"] = text
 
+    def report(self, run: str, kind: str = "md") -> str:
+        """What the one watcher that has judged the version of this run has left there."""
+        (path,) = (path for path in self.artifacts if path.startswith(f"{run}/gates/watch-") and path.endswith(f".{kind}"))
+        return self.artifacts[path]
+
     def download_bundle(self, version: Version, folder: Path) -> Path:
         self._here()
         self.downloads += 1

@@ -148,10 +148,10 @@ def test_it_is_timed_before_it_serves_and_noted_with_the_version(watcher, publis
     tags = registry.known[1].tags
     assert tags["smartcache.gates"] == "passed"
     assert tags["smartcache.gate.latency"].startswith("passed: p50 0") or tags["smartcache.gate.latency"].startswith("passed: p50 ")
-    report = registry.artifacts["run-1/gates/watch.md"]
+    report = registry.report("run-1")
     assert report.startswith("# reuse_v1: passed\n")
     assert "| latency | p50 " in report
-    assert {"name", "value", "rule", "passed"} == json.loads(registry.artifacts["run-1/gates/watch.json"])[0].keys()
+    assert {"name", "value", "rule", "passed"} == json.loads(registry.report("run-1", "json"))[0].keys()
 
 
 def test_one_that_is_too_slow_does_not_serve(watcher, publish, registry, server):
@@ -169,7 +169,7 @@ def test_one_that_is_too_slow_does_not_serve(watcher, publish, registry, server)
     assert registry.downloads == downloads
     assert len([line for line in watch.said if "refused by its gates: latency failed: p50 " in line]) == 1
     assert registry.known[2].tags["smartcache.gates"] == "failed"
-    assert registry.artifacts["run-2/gates/watch.md"].startswith("# reuse_v2: failed")
+    assert registry.report("run-2").startswith("# reuse_v2: failed")
     # Roll-back needs no gate.
     registry.aliases["champion"] = 1
     assert watch.round()

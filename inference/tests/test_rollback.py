@@ -189,7 +189,7 @@ def test_a_damaged_bundle_is_said_in_mlflow_once_and_fetched_again(watch, publis
     assert not watch.round()
     assert registry.known[1].tags["smartcache.gates"] == "failed"
     assert "weights.json" in registry.known[1].tags["smartcache.gate.bundle"]
-    assert registry.artifacts["run-1/gates/watch.md"].startswith("# reuse_v1: failed")
+    assert registry.report("run-1").startswith("# reuse_v1: failed")
     assert len(written) == 1
     registry.torn = False
     assert watch.round()

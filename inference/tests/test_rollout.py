@@ -148,7 +148,7 @@ def test_one_that_answers_but_does_not_take_it_fails_the_deployment(start, publi
     tags = registry.known[2].tags
     assert tags["smartcache.gates"] == "failed"
     assert tags["smartcache.gate.endpoint"].startswith(f"failed: {servers[1].url}{path}: status {status}")
-    assert registry.artifacts["run-2/gates/watch.md"].startswith("# reuse_v2: failed")
+    assert registry.report("run-2").startswith("# reuse_v2: failed")
     assert len([line for line in said if f"champion version 2 is not deployed: {servers[1].url}{path}: status {status}" in line]) == 1
     assert registry.downloads == 2
     back(servers[1])

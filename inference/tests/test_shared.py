@@ -1,10 +1,12 @@
 """Two hosts with caches that share an endpoint, each with its own watcher, bundle folder and disk."""
 
 import errno
+import threading
 from contextlib import ExitStack
 
 import pytest
 
+from smartcache.inference.fetched import Overtaken
 from smartcache.inference.install import BundleDir
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
@@ -137,3 +139,44 @@ def test_a_champion_that_is_gone_there_is_no_default(hosts, publish, server, def
     assert server.default == "reuse_v1"
     hosts[0].round()
     assert server.default == "reuse_v2"
+
+
+# --- what is said in MLflow ---
+
+
+def test_each_host_has_its_own_report(hosts, publish, registry, monkeypatch):
+    """One for which the version is live does not write over why it is not at another one."""
+    publish(metrics=METRICS | {"skill": 0.2})
+    hosts[1].config = site_config(min_skill=0.25)
+    for watch, host in zip(hosts, ("one.example.org", "../two hosts"), strict=True):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        watch.round()
+    monkeypatch.setattr("socket.gethostname", lambda: "one.example.org")
+    hosts[0].round()
+    reports = {path: text for path, text in registry.artifacts.items() if path.endswith(".md")}
+    assert set(reports) == {"run-1/gates/watch-one.example.org.md", "run-1/gates/watch-.._two_hosts.md"}
+    assert reports["run-1/gates/watch-one.example.org.md"].startswith("# reuse_v1: passed")
+    assert "| skill | 0.2000 |" in reports["run-1/gates/watch-.._two_hosts.md"]
+    assert reports["run-1/gates/watch-.._two_hosts.md"].startswith("# reuse_v1: failed")
+
+
+@pytest.mark.parametrize(
+    ("told", "over"),
+    [({"smartcache.gates": "failed"}, False), ({"smartcache.gates": "passed"}, False), ({"smartcache.gates": "forced: go"}, True)],
+)
+def test_what_another_host_says_begins_no_replay_anew(hosts, publish, registry, told, over):
+    """That somebody has forced the version meanwhile ends it."""
+    number = publish()
+    judged = registry.champion()
+    lookout = hosts[0]._lookout
+    lookout.begin()
+    lookout.asked(threading.Event(), wake := threading.Event())
+    registry.tag(number, told)
+    wake.set()  # so that it looks at once
+    if over:
+        with pytest.raises(Overtaken) as raised:
+            lookout.judging(judged)
+        assert raised.value.champion.tags == told
+    else:
+        lookout.judging(judged)
+    assert not wake.is_set()
