@@ -128,8 +128,8 @@ class Watch:
         except Overtaken:
             self._overtaken = True
             _add(troubles, self._said)  # whether that is over, is not known
-        except Refused as error:
-            troubles.append(str(error))
+        except (Refused, OSError) as error:
+            _add(troubles, [str(error)])
         live = self.bundles_.current()
         self._tell(line, troubles, live)
         if not self._ready and (not troubles or any(member.serves for member in self.fleet.members)):

@@ -1,5 +1,6 @@
 """The loop against a registry and an endpoint that fail on purpose; test_real.py has it against the real ones."""
 
+import errno
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -452,6 +453,34 @@ def test_damaged_bundle_on_disk_is_fetched_again(watch, publish, registry):
     assert registry.downloads == 2
     assert live(watch) == "reuse_v1"
     assert only_whole_bundles(watch) == {"reuse_v1"}
+
+
+@pytest.mark.parametrize(("part", "failing"), [("_keep", "installed"), ("_tidy", "names")])
+def test_a_disk_that_fails_ends_no_watcher(watch, publish, said, part, failing):
+    """As endpoints are kept, or what is not needed is deleted there: said and counted as all else, and over when the disk is well."""
+    publish()
+    assert watch.round()
+    real, there = getattr(watch, part), getattr(watch.bundles_, failing)
+
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error", str(watch.bundles_.folder))
+
+    def in_that_part(*arguments, **options):
+        setattr(watch.bundles_, failing, fails)
+        try:
+            real(*arguments, **options)
+        finally:
+            setattr(watch.bundles_, failing, there)
+
+    setattr(watch, part, in_that_part)
+    said.clear()
+    for _ in range(2):
+        assert not watch.round()
+    assert said == [f"[Errno 5] Input/output error: '{watch.bundles_.folder}'; reuse_v1 stays live, trying again"]
+    assert watch.failures == 2
+    setattr(watch, part, real)
+    assert watch.round()
+    assert said[1:] == ["well again"]
 
 
 def test_one_writer(tmp_path):
