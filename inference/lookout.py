@@ -17,6 +17,8 @@ class Lookout:
 
     def __init__(self, registry: Registry, poll_s: float) -> None:
         self.champion: Version | None = None
+        #: Somebody has woken the watcher since the round began, and not only for what is looked at here, maybe: the next round is due.
+        self.woken = False
         self._registry = registry
         self._poll_s = poll_s
         self._stop = self._wake = threading.Event()
@@ -29,6 +31,7 @@ class Lookout:
     def begin(self) -> None:
         """A round begins: look. Raises :class:`~.registry.RegistryError`."""
         self._next_s = time.monotonic() + self._poll_s
+        self.woken = False
         self.champion = self._registry.champion()
 
     def judging(self, version: Version) -> None:
@@ -59,6 +62,7 @@ class Lookout:
             return known
         if woken:
             self._wake.clear()
+            self.woken = True
         try:
             return self._registry.champion()
         except (RegistryError, OSError):

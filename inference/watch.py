@@ -97,7 +97,7 @@ class Watch:
                     if wake is not stop:
                         wake.clear()
                     self.round()
-                    if not stop.is_set() and not self._overtaken:
+                    if not (stop.is_set() or self._overtaken or self._lookout.woken):
                         wake.wait(poll_s)
             finally:
                 self._drop_fetched()

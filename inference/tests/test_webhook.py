@@ -105,6 +105,47 @@ def test_a_wake_up_is_followed_at_once(fakes, url, wake, tmp_path):
     assert not thread.is_alive()
 
 
+def test_a_wake_up_as_endpoints_are_waited_for_is_not_lost(registry, server, publish, wake, tmp_path):
+    """It was for the challenger, which had been looked at by then; the champion, which is looked at meanwhile, has not moved."""
+    config = configs.parse(
+        {"gates": {"replay_days": 0, "latency_requests": 0}, "watch": {"poll_s": 3600}, "challenger": {"shadow": True}}, "test"
+    )
+    publish()
+    asked, reached, over, stop, tried = threading.Semaphore(0), *(threading.Event() for _ in range(4))
+    ask = registry.champion
+    registry.champion = lambda: (asked.release(), ask())[1]
+
+    def hold(path):
+        if path == "/models" and server.default and not over.is_set():
+            reached.set()  # the last thing in the round: what is not needed any more, is deleted
+            over.wait()
+
+    server.before = hold
+
+    def say(line):
+        if line.startswith("challenger reuse_v2 is tried"):
+            tried.set()
+
+    watch = Watch(registry, BundleDir(tmp_path / "b", "reuse"), Fleet([server.endpoint], 0), config, "0123456789abcdef", say)
+    thread = threading.Thread(target=watch.run, args=(stop, 3600.0, wake))
+    thread.start()
+    try:
+        assert reached.wait(60)
+        assert asked.acquire(timeout=60)
+        publish()
+        registry.aliases = {"champion": 1, "challenger": 2}
+        wake.set()
+        assert asked.acquire(timeout=60), "it looks where the champion is"
+        over.set()
+        assert tried.wait(60), "the next round is not in an hour"
+    finally:
+        over.set()
+        stop.set()
+        wake.set()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_a_secret_that_is_none(tmp_path):
     with pytest.raises(webhook.WebhookError, match="webhook_secret_file is empty"):
         webhook.read_secret("")
