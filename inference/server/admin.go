@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -144,7 +145,8 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 // archiveFailure is the answer to an archive that could not be unpacked.
 func (s *server) archiveFailure(err error) *failure {
 	var path *os.PathError
-	if errors.As(err, &path) {
+	// A file inside of another one, or a name that no file can have, is the archive's fault, not the disk's.
+	if errors.As(err, &path) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ENAMETOOLONG) {
 		s.log.Error("upload can't be stored", "error", err)
 		return notStored("upload", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"mime"
 	"mime/multipart"
 	"net/textproto"
 	"os"
@@ -90,7 +91,10 @@ func TestUploadForms(t *testing.T) {
 		{"a path out of the folder", "reuse_v1", append([]entry{{name: "../evil"}}, whole...), 400, "inside the model's folder"},
 		{"a path through the folder", "reuse_v1", append([]entry{{name: "variables/../../evil"}}, whole...), 400, "inside the model's folder"},
 		{"an absolute path", "reuse_v1", append([]entry{{name: outer + "/evil"}}, whole...), 400, "inside the model's folder"},
-		{"the folder itself", "reuse_v1", append([]entry{{name: "."}}, whole...), 400, ""},
+		{"the folder itself", "reuse_v1", append([]entry{{name: "."}}, whole...), 400, "the file's place in the model's folder"},
+		{"the folder itself, alone", "reuse_v1", []entry{{name: "./"}}, 400, "the file's place in the model's folder"},
+		{"a file in a file", "reuse_v1", append([]entry{{name: "variables"}}, whole...), 400, "archive:"},
+		{"too long a name", "reuse_v1", append([]entry{{name: strings.Repeat("x", 256)}}, whole...), 400, "archive:"},
 		{"a file twice", "reuse_v1", slices.Concat(whole[:1], whole), 400, "is there twice"},
 		{"too long", "reuse_v1", append([]entry{{name: "long", content: long}}, whole...), 413, "at most 1048576 bytes"},
 		{"half a model", "reuse_v1", whole[:2], 422, "can't be served"},
@@ -112,6 +116,33 @@ func TestUploadForms(t *testing.T) {
 	if status, answer := e.admin("POST", "/upload", archive(t, whole...)); status != 200 || !strings.Contains(answer, "already served") {
 		t.Errorf("the same as a tar: %d %s", status, answer)
 	}
+}
+
+// TestFormsOfNoFile have a part whose filename is empty, as a page sends it where nobody has chosen a file.
+func TestFormsOfNoFile(t *testing.T) {
+	e := start(t, modelDir(t), nil)
+	for _, c := range []struct {
+		field  string
+		status int
+		want   string
+	}{
+		{"file", 400, `field \"file\": its filename must be the file's place in the model's folder, is \"\"`},
+		{"model", 400, "is there twice"},
+		{"labels", 200, "loaded"},
+	} {
+		body, kind := form(t, "reuse_v1", packed(t, "reuse_v1", "reuse_v1", nil)...)
+		_, parameters, err := mime.ParseMediaType(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := fmt.Sprintf("--%s\r\nContent-Disposition: form-data; name=%q; filename=\"\"\r\n\r\n\r\n", parameters["boundary"], c.field)
+		status, answer := e.admin("POST", "/upload", io.MultiReader(strings.NewReader(part), body), "Content-Type", kind)
+		if status != c.status || !strings.Contains(answer, c.want) {
+			t.Errorf("%s: %d %s", c.field, status, answer)
+		}
+	}
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
 }
 
 func TestNameStandsForOneContent(t *testing.T) {
@@ -188,6 +219,8 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 		{"a bad name", archive(t, entry{name: "reuse-v1/params.json", content: "{}"}), false, 400, "named as the model"},
 		{"a file for a folder", archive(t, entry{name: "reuse_v1", content: "{}"}), false, 400, "must lie in a folder"},
 		{"a file twice", with(entry{name: "reuse_v1/params.json", content: "{}"}), false, 400, "is there twice"},
+		{"a file in a file", with(entry{name: "reuse_v1/variables", content: "{}"}), false, 400, "archive:"},
+		{"too long a name", with(entry{name: "reuse_v1/" + strings.Repeat("x", 256), content: "{}"}), false, 400, "archive:"},
 		{"an empty archive", archive(t), false, 400, "is empty"},
 		{"no archive", strings.NewReader(strings.Repeat("x", 1024)), false, 400, "archive:"},
 		{"half an archive", bytes.NewReader(cut), false, 400, "archive:"},
@@ -409,6 +442,9 @@ func TestStartWithFoldersInDisorder(t *testing.T) {
 	mustFail(t, status, body, 409, "could not be loaded")
 	if status, body := e.admin("DELETE", "/delete/reuse_v2", nil); status != 200 {
 		t.Errorf("delete: %d %s", status, body)
+	}
+	if _, page := e.call("GET", "/metrics", nil); !strings.Contains(page, "smartcache_endpoint_models_left_out 0\n") {
+		t.Error("the broken model is counted, though it is gone")
 	}
 	if status, body := e.admin("POST", "/upload", bytes.NewReader(good)); status != 200 {
 		t.Errorf("upload: %d %s", status, body)

@@ -132,6 +132,8 @@ func unpackForm(stream io.Reader, boundary, into string, limit int64, inBase64 b
 			continue // TFaaS's client sends all that its description of the model has
 		case field == "params":
 			file = "params.json"
+		case field == "labels" && file == "":
+			continue // a page's form has the part though nobody has chosen a file
 		case field == "labels":
 			file = path.Base(file)
 		case field == "model":
@@ -142,6 +144,9 @@ func unpackForm(stream io.Reader, boundary, into string, limit int64, inBase64 b
 		}
 		if !staysInside(file) {
 			return "", fmt.Errorf("file %s: must lie inside the model's folder", shown(file))
+		}
+		if path.Clean(file) == "." {
+			return "", fmt.Errorf("field %s: its filename must be the file's place in the model's folder, is %s", shown(part.FormName()), shown(file))
 		}
 		err = unpackFile(root, path.Join(formFolder, file), content)
 		if errors.Is(err, fs.ErrExist) {

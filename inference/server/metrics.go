@@ -21,7 +21,6 @@ type metrics struct {
 	failures    *prometheus.CounterVec
 	rows        prometheus.Histogram
 	runRows     prometheus.Histogram
-	leftOut     prometheus.Gauge
 	credentials prometheus.Gauge
 }
 
@@ -71,7 +70,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-func newMetrics(models func() []*bundle) *metrics {
+// newMetrics shows what the functions say at the time that it is asked for: which models are served, and how many folders have none that can be.
+func newMetrics(models func() []*bundle, leftOut func() int) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -92,17 +92,17 @@ func newMetrics(models func() []*bundle) *metrics {
 			Name: "smartcache_endpoint_batch_rows", Help: "Rows of a run of TensorFlow, of one or more requests; the count is all runs.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12),
 		}),
-		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "smartcache_endpoint_models_left_out", Help: "Folders whose model could not be loaded at start.",
-		}),
 		credentials: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "smartcache_endpoint_credentials_refused", Help: "1 while the files of tokens and certificates hold something that can't be used.",
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.runRows, m.leftOut, m.credentials,
+	m.registry.MustRegister(m.requests, m.seconds, m.failures, m.rows, m.runRows, m.credentials,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "smartcache_endpoint_models_loaded", Help: "Models that are served.",
 		}, func() float64 { return float64(len(models())) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "smartcache_endpoint_models_left_out", Help: "Folders that are there and whose model could not be loaded at start.",
+		}, func() float64 { return float64(leftOut()) }),
 		newLoadedModels(models),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -50,7 +50,7 @@ func TestSeriesOfModelsAreBounded(t *testing.T) {
 		r.models[name] = &model{bundle: &bundle{name: name}}
 	}
 	answer := httptest.NewRecorder()
-	newMetrics(r.list).page().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	newMetrics(r.list, r.countLeftOut).page().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	page, err := io.ReadAll(answer.Result().Body)
 	if err != nil {
 		t.Fatal(err)

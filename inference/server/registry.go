@@ -59,11 +59,11 @@ func newRegistry(folder string, writable bool, log *slog.Logger) (*registry, err
 }
 
 // load opens every model in the folder and removes what a crash left of an upload or a removal. One that can't be loaded is logged and
-// left out: the others are served. Links are not followed. Returns how many were left out.
-func (r *registry) load() (failed int, err error) {
+// left out: the others are served. Links are not followed.
+func (r *registry) load() error {
 	entries, err := os.ReadDir(r.folder)
 	if err != nil {
-		return 0, fmt.Errorf("model-dir: can't be read: %w", err)
+		return fmt.Errorf("model-dir: can't be read: %w", err)
 	}
 	for _, entry := range entries {
 		name := entry.Name()
@@ -78,7 +78,6 @@ func (r *registry) load() (failed int, err error) {
 		default:
 			m, err := r.open(filepath.Join(r.folder, name), name)
 			if err != nil {
-				failed++
 				r.mu.Lock()
 				r.leftOut[name] = err
 				r.mu.Unlock()
@@ -92,7 +91,7 @@ func (r *registry) load() (failed int, err error) {
 			r.sayMissing(m)
 		}
 	}
-	return failed, r.readAliases()
+	return r.readAliases()
 }
 
 // acquire returns the model NAME, or the one that the alias NAME names, or nil; without a name the default one. It stays loaded until it is released.
@@ -138,6 +137,13 @@ func (r *registry) count() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.models)
+}
+
+// countLeftOut is how many folders are there, and hold nothing that can be served.
+func (r *registry) countLeftOut() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.leftOut)
 }
 
 // change waits for the right to change the folder; done gives it back.

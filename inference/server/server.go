@@ -50,7 +50,7 @@ func newServer(c config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.list)}
+	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.list, models.countLeftOut)}
 	s.credentials.Store(c.credentials)
 	models.open = func(folder, name string) (*model, error) {
 		return openModel(folder, name, c.batching, func(rows int) { s.metrics.runRows.Observe(float64(rows)) })
@@ -181,11 +181,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, ready func()) e
 	go func() { served <- s.http.Serve(s.connections) }()
 	go s.watchCredentials(ctx)
 	loaded := make(chan error, 1)
-	go func() {
-		failed, err := s.models.load()
-		s.metrics.leftOut.Set(float64(failed))
-		loaded <- err
-	}()
+	go func() { loaded <- s.models.load() }()
 
 	select {
 	case err := <-loaded:
