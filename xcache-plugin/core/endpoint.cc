@@ -1,6 +1,7 @@
 #include "smartcache/endpoint.hh"
 
 #include <curl/curl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,10 +28,24 @@ constexpr int kProbes = 3;
 constexpr auto kResolveEvery = std::chrono::seconds(30);
 constexpr auto kReadFilesEvery = std::chrono::seconds(1);
 constexpr auto kResolveAgain = std::chrono::seconds(1);
+constexpr auto kRefreshAgain = std::chrono::seconds(1);
 
 void AppendFloat(std::string* out, float value) {
   char buffer[32];
   out->append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
+}
+
+bool Readable(const std::string& path) { return std::ifstream(path).get() != std::ifstream::traits_type::eof(); }
+
+// Another text for each state of a file that has something in it; else none.
+std::string StateOf(const std::string& path) {
+  struct stat status;
+  if (!Readable(path) || ::stat(path.c_str(), &status) != 0) return "";
+  std::string state;
+  for (const int64_t each : {static_cast<int64_t>(status.st_dev), static_cast<int64_t>(status.st_ino), static_cast<int64_t>(status.st_size),
+                             static_cast<int64_t>(status.st_mtim.tv_sec), static_cast<int64_t>(status.st_mtim.tv_nsec)})
+    state += std::to_string(each) + " ";
+  return state;
 }
 
 }  // namespace
@@ -48,6 +63,7 @@ EndpointModel::EndpointModel(const ModelConfig& config, size_t features, Log log
   while (!base.empty() && base.back() == '/') base.pop_back();
   base += "/json";
   address_ = std::make_unique<const EndpointAddress>(AddressOf(base));
+  if (address_->secure) ca_path_ = CaFile(config_);
   pool_ = std::make_unique<EndpointPool>(config_, base, *address_);
   ReadFiles();
   if (address_->literal) std::atomic_store(&route_, std::make_shared<const EndpointRoute>(EndpointRoute{"", token_}));
@@ -87,8 +103,9 @@ void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows) noexcept
   if (!breaker_.Allow()) return rows.Say(Reason::kBreakerOpen);
   {
     const EndpointPool::Lease lease = pool_->Take(deadline);
-    // All connections wait for replies: the endpoint is too slow for this load, and the requests that wait report that themselves.
-    if (!lease) return rows.Say(Reason::kDeadline);
+    // Either none could connect so far. Or all wait for replies: the endpoint is too slow for this load, and the requests that wait report
+    // that themselves.
+    if (!lease) return rows.Say(pool_->loaded() ? Reason::kDeadline : Reason::kUnreachable);
     try {
       Ask(lease.get(), bundle, rows, deadline);
     } catch (...) {
@@ -101,9 +118,9 @@ void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows) noexcept
     breaker_.Failed(Clock::now());
 }
 
-void EndpointModel::Ask(EndpointConnection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline,
-                        Prediction* out) {
-  Ask(connection, bundle, {&features, out, 1}, deadline);
+void EndpointModel::AskPatiently(EndpointConnection* connection, const Bundle& bundle, const Rows& rows) {
+  connection->Renew(ca_);
+  Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
 }
 
 void EndpointModel::Ask(EndpointConnection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline) {
@@ -166,7 +183,7 @@ Model::Warmth EndpointModel::AskGoldenRows(const Bundle& bundle, Finding* findin
     Prediction prediction;
     const bool golden = !bundle.golden_inputs.empty();
     const float* input = golden ? bundle.golden_inputs[i % rows].data() : zeros.data();
-    Ask(connection, bundle, input, Clock::now() + kWarmDeadline, &prediction);
+    AskPatiently(connection, bundle, {&input, &prediction, 1});
     if (!prediction.answered) {
       finding->reason = prediction.reason();
       finding->why = config_.endpoint_url + " does not answer for " + bundle.name + " (" + Text(prediction.reason()) + ")";
@@ -195,7 +212,7 @@ bool EndpointModel::AnswersRows(const Bundle& bundle) {
 
   const EndpointPool::Lease lease = pool_->Take(Clock::now() + kPatience);
   if (!lease) return false;
-  Ask(lease.get(), bundle, {features.data(), predictions.data(), features.size()}, Clock::now() + kWarmDeadline);
+  AskPatiently(lease.get(), bundle, {features.data(), predictions.data(), features.size()});
   if (!predictions[0].answered) return false;
   for (size_t i = 0; i < golden; ++i)
     for (size_t k = 0; k < bundle.buckets; ++k)
@@ -232,21 +249,28 @@ bool EndpointModel::AnswersInTime(const Bundle& bundle) {
   for (int i = 0; i < kProbes; ++i) {
     const EndpointPool::Lease lease = pool_->Take(Clock::now() + kPatience);
     if (!lease) continue;
+    const float* const input = zeros.data();
     Prediction prediction;
-    Ask(lease.get(), bundle, zeros.data(), DeadlineFrom(Clock::now()), &prediction);
+    Ask(lease.get(), bundle, {&input, &prediction, 1}, DeadlineFrom(Clock::now()));
     if (prediction.answered) return true;
   }
   return false;
 }
 
 void EndpointModel::Refresh(const Bundle& bundle) {
+  if (Clock::now() < refresh_at_) return;
   const std::vector<float> zeros(features_, 0.0f);
+  const float* const input = zeros.data();
   const auto before = Clock::now() - refresh_;
-  while (const EndpointPool::Lease lease =
-             pool_->TakeIdle([before](const EndpointConnection& each) { return each.last_used() <= before; })) {
+  const auto wanted = [this, before](const EndpointConnection& each) {
+    return !each.loaded() || each.ca() != ca_ || each.last_used() <= before;
+  };
+  while (const EndpointPool::Lease lease = pool_->TakeIdle(wanted)) {
     Prediction prediction;
-    Ask(lease.get(), bundle, zeros.data(), Clock::now() + kWarmDeadline, &prediction);
-    if (!prediction.answered) return;
+    AskPatiently(lease.get(), bundle, {&input, &prediction, 1});
+    if (prediction.answered) continue;
+    refresh_at_ = Clock::now() + kRefreshAgain;
+    return;
   }
 }
 
@@ -262,7 +286,13 @@ void EndpointModel::ReadFiles() {
   }
   if (!config_.ca_file.empty()) {
     errno = 0;
-    Complain("ca_file", config_.ca_file, std::ifstream(config_.ca_file).get() != std::ifstream::traits_type::eof(), &said_ca_);
+    Complain("ca_file", config_.ca_file, Readable(config_.ca_file), &said_ca_);
+  }
+  if (ca_path_.empty()) return;
+  // As long as there is none, what was loaded stays.
+  if (const std::string state = StateOf(ca_path_); !state.empty() && state != ca_seen_) {
+    if (!ca_seen_.empty()) ++ca_;
+    ca_seen_ = state;
   }
 }
 

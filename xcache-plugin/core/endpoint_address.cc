@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <memory>
+#include <string_view>
 
 #include "smartcache/config.hh"
 
@@ -21,14 +22,17 @@ bool IsLiteral(const std::string& host) {
 
 EndpointAddress AddressOf(const std::string& url) {
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parts(curl_url(), &curl_url_cleanup);
-  char *host = nullptr, *port = nullptr;
+  char *scheme = nullptr, *host = nullptr, *port = nullptr;
   if (!parts || curl_url_set(parts.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
       curl_url_get(parts.get(), CURLUPART_HOST, &host, 0) != CURLUE_OK ||
-      curl_url_get(parts.get(), CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK) {
+      curl_url_get(parts.get(), CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
+      curl_url_get(parts.get(), CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK) {
     curl_free(host);
+    curl_free(port);
     throw ConfigError("[model] endpoint_url must be a URL with a host, but is \"" + url + "\"; write it as \"http://127.0.0.1:8083\"");
   }
-  EndpointAddress address{host, port, IsLiteral(host)};
+  EndpointAddress address{host, port, IsLiteral(host), std::string_view(scheme) == "https"};
+  curl_free(scheme);
   curl_free(host);
   curl_free(port);
   return address;

@@ -8,6 +8,7 @@ namespace smartcache {
 struct EndpointAddress {
   std::string host, port;
   bool literal;  // host is an address itself: there is nothing to resolve
+  bool secure;   // https
 
   std::string host_and_port() const { return host + ":" + port; }
 };

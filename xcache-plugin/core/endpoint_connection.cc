@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 namespace smartcache {
@@ -28,18 +29,32 @@ Reason ReasonOf(CURLcode code) {
 
 }  // namespace
 
+std::string CaFile(const ModelConfig& config) {
+  if (!config.ca_file.empty()) return config.ca_file;
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> handle(curl_easy_init(), &curl_easy_cleanup);
+  const char* own = nullptr;
+  if (handle) curl_easy_getinfo(handle.get(), CURLINFO_CAINFO, &own);
+  return own ? own : "";
+}
+
 template <typename T>
 void EndpointConnection::Set(int option, T value) {
   curl_easy_setopt(handle_, static_cast<CURLoption>(option), value);
 }
 
 EndpointConnection::EndpointConnection(const ModelConfig& config, const std::string& url, const EndpointAddress& address)
-    : host_and_port_(address.host_and_port()) {
-  handle_ = curl_easy_init();
-  if (!handle_) throw std::runtime_error("libcurl gives no handle; is there memory?");
+    : host_and_port_(address.host_and_port()), url_(url), ca_file_(CaFile(config)), secure_(address.secure), loaded_(!address.secure) {
   for (const char* header : {"Content-Type: application/json", "Accept: application/json", "Expect:"})
     headers_ = curl_slist_append(headers_, header);
-  Set(CURLOPT_URL, url.c_str());
+  SetUp();
+}
+
+void EndpointConnection::SetUp() {
+  void* const handle = curl_easy_init();
+  if (!handle) throw std::runtime_error("libcurl gives no handle; is there memory?");
+  curl_easy_cleanup(handle_);
+  handle_ = handle;
+  Set(CURLOPT_URL, url_.c_str());
   Set(CURLOPT_NOSIGNAL, 1L);
   Set(CURLOPT_TCP_NODELAY, 1L);
   Set(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -55,7 +70,23 @@ EndpointConnection::EndpointConnection(const ModelConfig& config, const std::str
   Set(CURLOPT_USERAGENT, "smartcache");
   Set(CURLOPT_WRITEFUNCTION, &EndpointConnection::Receive);
   Set(CURLOPT_WRITEDATA, this);
-  if (!config.ca_file.empty()) Set(CURLOPT_CAINFO, config.ca_file.c_str());
+  if (ca_file_.empty()) return;
+  Set(CURLOPT_CAINFO, ca_file_.c_str());
+  // What is loaded is kept only where it comes from a file alone, and many a libcurl has a folder as its default.
+  Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+#if LIBCURL_VERSION_NUM >= 0x075700
+  Set(CURLOPT_CA_CACHE_TIMEOUT, -1L);
+#endif
+}
+
+void EndpointConnection::Renew(unsigned ca) {
+  if (ca == ca_) return;
+  SetUp();
+  ca_ = ca;
+  loaded_ = !secure_;
+  curl_slist_free_all(resolve_);
+  resolve_ = nullptr;
+  route_.reset();
 }
 
 EndpointConnection::~EndpointConnection() {
@@ -86,6 +117,11 @@ Reason EndpointConnection::Perform(long timeout_ms, size_t max_reply, long* stat
   Set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body_.size()));
   const CURLcode code = curl_easy_perform(handle_);
   last_used_ = Clock::now();
+  if (!loaded_) {
+    curl_off_t handshake_us = 0;
+    curl_easy_getinfo(handle_, CURLINFO_APPCONNECT_TIME_T, &handshake_us);
+    loaded_ = handshake_us > 0 || code == CURLE_PEER_FAILED_VERIFICATION;
+  }
   curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, status);
   return code == CURLE_OK ? Reason::kModel : ReasonOf(code);
 }
@@ -110,10 +146,19 @@ EndpointPool::EndpointPool(const ModelConfig& config, const std::string& url, co
 
 EndpointPool::Lease EndpointPool::Take(Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!came_free_.wait_until(lock, deadline, [this] { return !idle_.empty(); })) return {};
-  EndpointConnection* connection = idle_.back();
-  idle_.pop_back();
+  auto found = idle_.rend();
+  came_free_.wait_until(lock, deadline, [&] {
+    found = std::find_if(idle_.rbegin(), idle_.rend(), [](const EndpointConnection* each) { return each->loaded(); });
+    return found != idle_.rend() || !loaded();
+  });
+  if (found == idle_.rend()) return {};
+  EndpointConnection* connection = *found;
+  idle_.erase(std::next(found).base());
   return {this, connection, true};
+}
+
+bool EndpointPool::loaded() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& each) { return each->loaded(); });
 }
 
 EndpointPool::Lease EndpointPool::TakeIdle(const std::function<bool(const EndpointConnection&)>& wanted) {

@@ -1,6 +1,7 @@
 // One connection to the endpoint, kept alive between requests, and the connections that opens share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -17,6 +18,10 @@ struct curl_slist;
 
 namespace smartcache {
 
+// The file with the CAs that are believed: the configured one, else libcurl's own; empty where that has a folder of them only, which is
+// searched as it is needed.
+std::string CaFile(const ModelConfig& config);
+
 // Where requests go, as of now. Immutable.
 struct EndpointRoute {
   std::string resolve;  // "host:port:address,..."; empty for a literal address
@@ -28,7 +33,7 @@ class EndpointConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Throws std::runtime_error where libcurl gives no handle.
+  // Throws std::runtime_error where libcurl gives no handle, as Renew does.
   EndpointConnection(const ModelConfig& config, const std::string& url, const EndpointAddress& address);
   ~EndpointConnection();
   EndpointConnection(const EndpointConnection&) = delete;
@@ -37,7 +42,14 @@ class EndpointConnection {
   std::string& body() { return body_; }
   const std::string& reply() const { return reply_; }
   Clock::time_point last_used() const { return last_used_; }
+  // Whether an open may use it: should it have to connect, the CA bundle is in memory. OpenSSL parses one for tens of milliseconds, which
+  // no timeout of libcurl's interrupts; libcurl then keeps it for as long as the handle lives. Any thread may ask.
+  bool loaded() const { return loaded_.load(std::memory_order_relaxed); }
+  // Which state of the CA bundle it has, or will load: as given to Renew, at first 0.
+  unsigned ca() const { return ca_; }
 
+  // Begins anew where the CA bundle has changed: disconnected, with nothing loaded.
+  void Renew(unsigned ca);
   // Follows a change of address or token.
   void Use(const std::shared_ptr<const EndpointRoute>& route);
   // Sends body(): kModel where there is a reply of `status` with at most `max_reply` bytes, else why there is none.
@@ -46,10 +58,14 @@ class EndpointConnection {
  private:
   template <typename T>
   void Set(int option, T value);
+  void SetUp();
   static size_t Receive(const char* data, size_t, size_t size, void* self) noexcept;
 
-  const std::string host_and_port_;
-  void* handle_;  // CURL*
+  const std::string host_and_port_, url_, ca_file_;
+  const bool secure_;
+  void* handle_ = nullptr;  // CURL*
+  unsigned ca_ = 0;
+  std::atomic<bool> loaded_;
   curl_slist* headers_ = nullptr;
   curl_slist* resolve_ = nullptr;
   std::shared_ptr<const EndpointRoute> route_;
@@ -88,7 +104,9 @@ class EndpointPool {
   EndpointPool(const ModelConfig& config, const std::string& url, const EndpointAddress& address);
 
   size_t size() const { return all_.size(); }
-  // The one used last, which has the warmest connection; waits for one until `deadline`.
+  // Whether there is one that is loaded, idle or not.
+  bool loaded() const;
+  // Of the loaded ones that used last, which has the warmest connection; waits for one until `deadline`, where there is any.
   Lease Take(Clock::time_point deadline);
   // An idle one that `wanted` says yes to, if there is one. Given back, it is the last to be taken: opens go on with the one they used
   // last.

@@ -9,9 +9,12 @@
 // never does, it has no time.
 // The deadline covers waiting for a free connection, connecting, TLS and the reply; libcurl counts in whole milliseconds, so what is left
 // is rounded down (at least 1). Names are resolved by the background thread alone; it also re-reads the token, probes for the breaker, and
-// asks with patience on connections that have long been idle, so that neither TCP, TLS nor loading the CA bundle is on an open's path. The
-// breaker closes only where a probe on a connection that is warm already was answered within the deadline, as an open needs it.
-// A token_file or ca_file that cannot be read is said once, until it can be; the token read last stays in use.
+// asks with patience on connections that have long been idle, so that TCP and TLS are seldom on an open's path: where the endpoint has
+// dropped its connections, in a restart say, the next opens connect, within the deadline. The CA bundle never is loaded there: with https
+// an open is given only a connection that has loaded it in the background (as long as there is none: kUnreachable), and when the file has
+// changed each is made anew there. The breaker closes only where a probe on a connection that is warm already was answered within the
+// deadline, as an open needs it.
+// A token_file or ca_file that cannot be read is said once, until it can be; what was read last stays in use.
 // Thread-safe. Nothing throws but the constructor (ConfigError, std::runtime_error, std::system_error).
 #pragma once
 
@@ -65,15 +68,17 @@ class EndpointModel : public Model {
   // One request under the deadline, where the breaker and the connections allow one.
   void PredictOnce(const Bundle& bundle, const Rows& rows) noexcept;
   // Sends and checks one request on a connection that the caller holds; for one row as TFaaS knows it.
+  // Patiently: where no open waits. A connection may load the CA bundle then.
+  void AskPatiently(EndpointConnection* connection, const Bundle& bundle, const Rows& rows);
   void Ask(EndpointConnection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline);
-  void Ask(EndpointConnection* connection, const Bundle& bundle, const float* features, Clock::time_point deadline, Prediction* out);
   // Whether the endpoint answers several rows at once as it does each.
   bool AnswersRows(const Bundle& bundle);
   Warmth AskGoldenRows(const Bundle& bundle, Finding* finding);
   // Whether a request is answered as fast as an open needs it.
   bool AnswersInTime(const Bundle& bundle);
   void Maintain() noexcept;
-  // Asks on each connection that has been idle for long, up to the first that is not answered.
+  // Asks on each connection that has been idle for long, or has not loaded the CA bundle as it is now, up to the first that is not
+  // answered.
   void Refresh(const Bundle& bundle);
   void ReadFiles();
   void Complain(const char* field, const std::string& path, bool readable, bool* said);
@@ -91,7 +96,9 @@ class EndpointModel : public Model {
   std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
   std::string token_;                           // the constructor's, then the maintenance thread's own, as are those below
   std::string addresses_;
-  Clock::time_point resolve_at_{}, read_files_at_{};
+  std::string ca_path_, ca_seen_;  // no path: none is needed
+  std::atomic<unsigned> ca_{0};    // rises when the CA bundle changes
+  Clock::time_point resolve_at_{}, read_files_at_{}, refresh_at_{};
   bool said_token_ = false, said_ca_ = false;
   std::unique_ptr<Periodic> maintenance_;  // last: it uses all of the above
 };

@@ -1,0 +1,94 @@
+// Behind TLS, with a CA bundle that takes long to load: no open ever does it.
+#include <algorithm>
+
+#include "smartcache/endpoint.hh"
+#include "testing/fixtures.hh"
+#include "testing/tls_server.hh"
+
+namespace smartcache {
+namespace {
+
+using testing::Authority;
+using testing::WaitUntil;
+
+constexpr int kOthers = 1000;  // a system's bundle has some 140
+
+class EndpointTlsTest : public ::testing::Test {
+ protected:
+  EndpointTlsTest() {
+    config_.endpoint_url = server_.url();
+    config_.deadline_ms = 5000;
+    config_.breaker_failures = 1000000;
+    config_.connections = 4;
+    config_.ca_file = folder_ / "ca.pem";
+    Believe(ours_);
+    load_s_ = testing::SecondsToLoad(config_.ca_file);
+    testing::WriteFile(folder_ / "bundle.json", testing::BundleJson("reuse_v3", schema_.hash));
+    bundle_ = ReadBundle(folder_.path().string(), schema_);
+  }
+
+  void Believe(const Authority& authority) {
+    testing::WriteFile(folder_ / "next.pem", others_ + authority.pem());
+    std::filesystem::rename(folder_ / "next.pem", config_.ca_file);
+  }
+  // The longest so far is remembered.
+  Reason Open(EndpointModel& model) {
+    Prediction prediction;
+    const double began = testing::ProcessorSeconds();
+    model.Predict(bundle_, features_.data(), &prediction);
+    longest_s_ = std::max(longest_s_, testing::ProcessorSeconds() - began);
+    return prediction.reason();
+  }
+
+  const Authority ours_{"ours"}, theirs_{"theirs"};
+  const std::string others_ = Authority("others").OthersPem(kOthers);
+  testing::TlsServer server_{ours_, "[0.25,0.25,0.5]"};
+  testing::TempFolder folder_;
+  const Schema schema_ = MakeSchema(ParseConfig("", "test"));
+  ModelConfig config_ = ParseConfig("", "test").model;
+  Bundle bundle_;
+  Finding finding_;
+  std::vector<float> features_ = std::vector<float>(schema_.names.size(), 0.1f);
+  double load_s_ = 0, longest_s_ = 0;
+};
+
+TEST_F(EndpointTlsTest, AfterARestartOfTheEndpointOpensConnectAndLoadNothing) {
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  EXPECT_EQ(server_.handshakes(), 4u);
+  for (size_t i = 0; i < 10; ++i) {
+    server_.Restart(&ours_);
+    const size_t before = server_.handshakes();
+    ASSERT_EQ(Open(model), Reason::kModel) << i;
+    ASSERT_GT(server_.handshakes(), before) << i;
+  }
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
+TEST_F(EndpointTlsTest, WhereTheEndpointWasNotThereAtFirstTheBackgroundLoads) {
+  server_.Restart(nullptr);
+  EndpointModel model(config_, features_.size());
+  EXPECT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kLater);
+  EXPECT_EQ(Open(model), Reason::kUnreachable);
+  server_.Restart(&ours_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kModel; }));
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
+TEST_F(EndpointTlsTest, AChangedBundleIsBelievedAndAVanishedOneStaysInUse) {
+  testing::LogLines log;
+  EndpointModel model(config_, features_.size(), log.sink());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  server_.Restart(&theirs_);
+  EXPECT_EQ(Open(model), Reason::kUnreachable);
+  Believe(theirs_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kModel; }));
+  std::filesystem::remove(config_.ca_file);
+  EXPECT_TRUE(WaitUntil([&] { return log.Has("[model] ca_file must be a file"); }));
+  server_.Restart(&theirs_);
+  EXPECT_EQ(Open(model), Reason::kModel);
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
+}  // namespace
+}  // namespace smartcache
