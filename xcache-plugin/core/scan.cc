@@ -1,11 +1,14 @@
 #include "smartcache/scan.hh"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "smartcache/decider.hh"
 #include "smartcache/disk.hh"
 #include "smartcache/exact_math.hh"
+#include "smartcache/low_priority.hh"
 #include "smartcache/utf8.hh"
 
 namespace smartcache {
@@ -72,6 +75,38 @@ ScanResult SeedFromDisk(Disk* disk, Decider* decider, int64_t now_us, const std:
     return !stop.load(std::memory_order_relaxed);
   });
   return result;
+}
+
+Scanner::Scanner(Disk* disk, Decider* decider, std::function<bool()> known, std::function<int64_t()> clock, Log log, double again_s)
+    : disk_(disk),
+      decider_(decider),
+      known_(std::move(known)),
+      clock_(std::move(clock)),
+      log_(std::move(log)),
+      again_s_(again_s),
+      thread_(std::make_unique<Periodic>(again_s, [this] { Scan(); })) {}
+
+Scanner::~Scanner() {
+  stop_ = true;
+  thread_.reset();
+}
+
+void Scanner::Scan() noexcept {
+  try {
+    if (!known_() || done_) return;
+    LowerPriority();
+    log_("history: began empty; the files on disk are scanned in the background");
+    const auto began = std::chrono::steady_clock::now();
+    const ScanResult result = SeedFromDisk(disk_, decider_, clock_(), stop_);
+    done_ = result.finished;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    log_("history: " + std::to_string(result.seeded) + " of " + std::to_string(result.files) + " files on disk learnt in " +
+         std::to_string(took.count()) + " s, " + std::to_string(result.unread) + " without a .cinfo that can be read" +
+         (result.why.empty() ? "" : " (" + result.why + ")") +
+         (done_ ? "" : "; the disk could not be listed, and is scanned again in " + std::to_string(std::lround(again_s_)) + " s"));
+  } catch (...) {
+    // No memory: what was learnt so far is used, and the rest is tried again.
+  }
 }
 
 }  // namespace smartcache

@@ -1,5 +1,6 @@
 #include "smartcache/scan.hh"
 
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -145,6 +146,38 @@ TEST(Scan, SeedsAnEmptyHistoryAndLeavesWhatWasSeen) {
   EXPECT_EQ(forecast.last_us, (kNowS - 1000) * kSecond);
   EXPECT_EQ(forecast.buckets, 0u);
   EXPECT_FALSE(decider.Recall("/a/corrupt", &forecast, &base_rate));
+}
+
+TEST(Scan, ADiskThatCannotBeListedIsScannedAgain) {
+  testing::LogLines log;
+  Decider decider(ParseConfig("[decision_log]\nport = 0\n", "test"), "host:1094", 5, 1, log.sink());
+  FakeDisk disk;
+  disk.Put("/a/file", {10, 0, Sample({Access(kNowS - 1000, kNowS - 900)}).Bytes()});
+  disk.Listed(false);
+  std::atomic<bool> known{false};
+  std::atomic<int> looks{0};
+  const auto looked = [&](int times) { return testing::WaitUntil([&, until = looks + times] { return looks >= until; }); };
+  Scanner scanner(
+      &disk, &decider,
+      [&] {
+        ++looks;
+        return known.load();
+      },
+      [] { return kNowS * kSecond; }, log.sink(), 0.01);
+  ASSERT_TRUE(looked(3));
+  EXPECT_EQ(disk.walks(), 0);
+  known = true;
+  scanner.Wake();
+  ASSERT_TRUE(testing::WaitUntil([&] { return log.Count("the disk could not be listed, and is scanned again") >= 2; }));
+  disk.Listed(true);
+  ASSERT_TRUE(testing::WaitUntil([&] { return log.Has("history: 1 of 1 files on disk learnt"); }));
+  History::Forecast forecast;
+  double base_rate;
+  EXPECT_TRUE(decider.Recall("/a/file", &forecast, &base_rate));
+  // And then no more.
+  const int walks = disk.walks();
+  ASSERT_TRUE(looked(3));
+  EXPECT_EQ(disk.walks(), walks);
 }
 
 TEST(Scan, EndsWhenItIsTold) {

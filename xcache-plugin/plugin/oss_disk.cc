@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "XrdOss/XrdOss.hh"
@@ -49,12 +51,25 @@ bool FileOf(const std::string& cinfo, const struct stat& status, XrdOss* oss, co
 
 }  // namespace
 
+void OssDisk::Measure(std::string space, Log log) {
+  space_ = std::move(space);
+  log_ = std::move(log);
+}
+
 bool OssDisk::FileSystem(DiskUsage* out) {
   XrdOss* oss = oss_.load();
+  if (!oss) return false;
   XrdOssVSInfo space;
-  if (!oss || oss->StatVS(&space, "public", 1) != 0 || space.Total <= 0) return false;
-  *out = {space.Total - space.Free, space.Total};
-  return true;
+  const int result = oss->StatVS(&space, space_.c_str(), 1);
+  const bool found = result == 0 && space.Total > 0;
+  if (!said_.exchange(!found) && !found && log_)
+    log_("the usage of the cache's disk is not known: XRootD has no figures of the space \"" + space_ + "\" (" +
+         (result == 0 ? "its size is 0" : std::strerror(std::abs(result))) +
+         "): no fill, no [policy] pressure, no evictor. The first word of pfc.spaces must name one of oss.space; or give the cache's size "
+         "as "
+         "[evictor] capacity_bytes");
+  if (found) *out = {space.Total - space.Free, space.Total};
+  return found;
 }
 
 bool OssDisk::Walk(const std::function<bool(const DiskFile&)>& each) {

@@ -8,12 +8,12 @@
 // plugins, so nothing here is destroyed while a thread may still run.
 #include <sys/time.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -28,7 +28,6 @@
 #include "smartcache/config.hh"
 #include "smartcache/decider.hh"
 #include "smartcache/evictor.hh"
-#include "smartcache/low_priority.hh"
 #include "smartcache/scan.hh"
 #include "smartcache/trace.hh"
 #include "smartcache/utf8.hh"
@@ -36,8 +35,6 @@
 
 namespace smartcache {
 namespace {
-
-constexpr double kNeverAgainS = 1e6;
 
 int64_t NowUs() {
   timeval now;
@@ -52,6 +49,26 @@ std::string Environment(const char* name) {
 
 // host:port, as XRootD's monitoring names this server.
 std::string CacheId() { return Environment("XRDHOST") + ":" + Environment("XRDPORT"); }
+
+// What the server's configuration says after `name`, the words with a space between them; none where it does not. The last one counts, as
+// it does for the server.
+std::optional<std::string> ServerDirective(const char* name) {
+  const std::string file = Environment("XRDCONFIGFN");
+  XrdOucGatherConf directives(name, nullptr);
+  std::optional<std::string> last;
+  if (file.empty() || directives.Gather(file.c_str(), XrdOucGatherConf::only_body) <= 0) return last;
+  while (directives.GetLine()) {
+    last.emplace();
+    while (const char* word = directives.GetToken()) *last += (last->empty() ? "" : " ") + std::string(word);
+  }
+  return last;
+}
+
+// The space of XRootD's disks in which pfc stores what it caches; beside it stands that of the .cinfo files.
+std::string DataSpace() {
+  const std::string spaces = ServerDirective("pfc.spaces").value_or("");
+  return spaces.empty() ? "public" : spaces.substr(0, spaces.find(' '));
+}
 
 class SmartCacheDecision : public XrdPfc::Decision {
  public:
@@ -104,6 +121,7 @@ class SmartCacheDecision : public XrdPfc::Decision {
       std::random_device device;
       const uint64_t seed = (uint64_t{device()} << 32) | device();
       const Trace trace = MakeTrace(config);
+      disk_.Measure(DataSpace(), [this](const std::string& text) { Say(text); });
       auto decider = std::make_unique<Decider>(
           config, CacheId(), NowUs(), seed, [this](const std::string& text) { Say(text); }, trace,
           [this](const std::string& lfn, const smartcache::Decision& decision) { Follow(lfn, decision.answer); });
@@ -119,7 +137,8 @@ class SmartCacheDecision : public XrdPfc::Decision {
           config.evictor, config.budget.objects > 0, &disk_, decider.get(), unlink, NowUs, [this](const std::string& text) { Say(text); },
           trace);
       if (config.history.scan && decider->began_empty())
-        scan_ = std::make_unique<Periodic>(kNeverAgainS, [this, into = decider.get()] { Scan(into); });
+        scan_ = std::make_unique<Scanner>(
+            &disk_, decider.get(), [this] { return disk_.known(); }, NowUs, [this](const std::string& text) { Say(text); });
       watermark_ = std::move(watermark);
       evictor_ = std::move(evictor);
       decider_ = std::move(decider);
@@ -143,15 +162,11 @@ class SmartCacheDecision : public XrdPfc::Decision {
   // What `smartcache.trace` in the server's configuration says, else [trace] level.
   Trace MakeTrace(const Config& config) const {
     unsigned concerns = config.trace.concerns;
-    XrdOucGatherConf directives("smartcache.trace", nullptr);
-    if (const std::string server = Environment("XRDCONFIGFN");
-        !server.empty() && directives.Gather(server.c_str(), XrdOucGatherConf::only_body) > 0 && directives.GetLine()) {
-      std::string words;
-      while (const char* word = directives.GetToken()) words += (words.empty() ? "" : " ") + std::string(word);
-      if (const auto parsed = ParseConcerns(words))
+    if (const auto words = ServerDirective("smartcache.trace")) {
+      if (const auto parsed = ParseConcerns(*words))
         concerns = *parsed;
       else
-        Say("smartcache.trace must be off, all, or some of decisions, model, evictor, but is \"" + words + "\"; [trace] level holds");
+        Say("smartcache.trace must be off, all, or some of decisions, model, evictor, but is \"" + *words + "\"; [trace] level holds");
     }
     return {concerns, [this](Concern concern, const std::string& text) { error_.Emsg(NameOf(concern), text.c_str()); }};
   }
@@ -178,24 +193,6 @@ class SmartCacheDecision : public XrdPfc::Decision {
     };
   }
 
-  // Once: as soon as the disk is known.
-  void Scan(Decider* decider) const noexcept {
-    try {
-      if (!disk_.known() || scanned_) return;
-      scanned_ = true;
-      LowerPriority();
-      Say("history: began empty; the files on disk are scanned in the background");
-      const auto began = std::chrono::steady_clock::now();
-      const ScanResult result = SeedFromDisk(&disk_, decider, NowUs(), stop_);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-      Say("history: " + std::to_string(result.seeded) + " of " + std::to_string(result.files) + " files on disk learnt in " +
-          std::to_string(seconds) + " s, " + std::to_string(result.unread) + " without a .cinfo that can be read" +
-          (result.why.empty() ? "" : " (" + result.why + ")") + (result.finished ? "" : "; the disk could not be listed"));
-    } catch (...) {
-      // No memory: what was learnt so far is used.
-    }
-  }
-
   void Refuse(const char* why) const noexcept {
     try {
       Say(std::string(why));
@@ -214,9 +211,7 @@ class SmartCacheDecision : public XrdPfc::Decision {
   mutable RecentLooks looks_;
   mutable std::unique_ptr<Evictor> evictor_;  // null: evictions are logged only
   mutable std::unique_ptr<Watermark> watermark_;
-  mutable bool scanned_ = false;            // the scanning thread's own
-  const std::atomic<bool> stop_{false};     // never: pfc does not destroy us
-  mutable std::unique_ptr<Periodic> scan_;  // null: nothing to learn from a scan
+  mutable std::unique_ptr<Scanner> scan_;  // null: nothing to learn from a scan
 };
 
 }  // namespace

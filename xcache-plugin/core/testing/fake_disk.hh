@@ -38,6 +38,11 @@ class FakeDisk : public Disk {
     total_ = total;
     others_ = others;
   }
+  // Whether its top can be listed.
+  void Listed(bool listed) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    listed_ = listed;
+  }
   std::vector<std::string> removed() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return removed_;
@@ -58,6 +63,7 @@ class FakeDisk : public Disk {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++walks_;
+      if (!listed_) return false;
       files = files_;
     }
     for (const auto& [lfn, file] : files)
@@ -79,6 +85,7 @@ class FakeDisk : public Disk {
   std::vector<std::string> removed_;
   int64_t total_ = 0, others_ = 0;
   int walks_ = 0;
+  bool listed_ = true;
 };
 
 }  // namespace smartcache::testing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import urllib.error
 import urllib.request
@@ -68,6 +69,24 @@ def test_nothing_is_logged_per_open(site: Site) -> None:
     for i in range(100):
         site.opened(f"/store/set/{i % 8}.root")
     assert ours(site) == before
+
+
+def test_the_fill_is_that_of_the_space_that_holds_the_data(site: Site) -> None:
+    spaces = {name: site.folder / f"space-{name}" for name in ("data", "meta")}
+    for folder in spaces.values():
+        folder.mkdir()
+        folder.chmod(0o777)
+    site.start(directives=[*(f"oss.space {name} {folder}" for name, folder in spaces.items()), "pfc.spaces data meta"])
+    site.opened("/store/set/0.root")
+    wait_until(lambda: site.counter("smartcache_cache_size_bytes") > 0, "measured")
+    disk = os.statvfs(spaces["data"])
+    assert site.counter("smartcache_cache_size_bytes") == pytest.approx(disk.f_blocks * disk.f_frsize, rel=0.1)
+    assert 0 < site.opened("/store/set/1.root")["fill"] <= 1
+    assert any(path.is_file() for path in spaces["data"].rglob("*"))
+    assert "the usage of the cache's disk is not known" not in site.server_log()
+    # What is in the spaces is a link away from the name space, and is found.
+    site.wait_let_go("/store/set/0.root")
+    assert site.opened("/store/set/0.root")["on_disk"]
 
 
 def test_a_trace_of_decisions_is_one_line_per_open(site: Site) -> None:
