@@ -67,7 +67,13 @@ def test_a_record_that_is_refused_costs_a_busy_collector_its_batches_for_a_momen
     turns.turn(b"x" * MAX_MESSAGE_BYTES)
     turns.until(lambda: turns.sink._singly, b"behind it")
     one_by_one = turns.sink._producer
-    turns.until(lambda: not turns.sink._singly, b"behind it")
+
+    def over() -> bool:
+        last = turns.sink._singly_until
+        assert last is None or all(block.end <= last for block in turns.sink._blocks), "handed on behind what is sent one by one"
+        return not turns.sink._singly
+
+    turns.until(over, b"behind it")
     assert len({made, one_by_one, turns.sink._producer}) == 3
     turns.until(lambda: sum(turns.sink.lag.values()) == 0)
     assert turns.count("records_dropped") == turns.counters.get("records_dropped", "gstream", "refused") == 1
