@@ -289,9 +289,12 @@ void Decider::Vote(const Question& question, Judgement* judged) {
                         question.prediction.outputs,
                         judged->scored.score >= judged->scored.admit};
   }
+  const auto spent = std::chrono::steady_clock::now() - question.start;
+  const auto deadline =
+      std::chrono::duration_cast<FilePortfolio::Duration>(std::chrono::duration<double, std::milli>(config_.model.deadline_ms));
   const FilePortfolio::Says says =
       portfolio_->Opened({question.parsed.file, question.parsed.dataset, open.t_us, open.size, question.part, question.base_rate},
-                         forecast ? &*forecast : nullptr);
+                         forecast ? &*forecast : nullptr, FilePortfolio::PatienceAfter(spent, deadline));
   if (says.known && !question.decided) judged->verdict = policy_.ByVote(says.stores, says.guarded, open.on_disk, Uniform());
 }
 

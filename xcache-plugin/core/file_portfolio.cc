@@ -24,7 +24,6 @@ constexpr int64_t kBytesPerFile = 800;
 constexpr size_t kFewest = 4096;        // files that there is room for at first
 constexpr size_t kMostWaiting = 65536;  // opens
 constexpr size_t kAtOnce = 256;         // opens that are told under one lock
-constexpr auto kLongestWait = std::chrono::milliseconds(1);
 constexpr double kRoomChanged = 0.05;
 constexpr size_t kLossesEvery = 32;  // files, while a new cache is told of them
 constexpr int64_t kShareOfUnknown = 64;
@@ -46,9 +45,10 @@ struct MixHash {
 };
 
 // Waits for the lock, but not for long: whoever holds it for longer is at work in the background.
-std::unique_lock<std::mutex> LockSoon(std::mutex* mutex) {
+std::unique_lock<std::mutex> LockSoon(std::mutex* mutex, FilePortfolio::Duration patience) {
   std::unique_lock<std::mutex> lock(*mutex, std::try_to_lock);
-  const auto until = std::chrono::steady_clock::now() + kLongestWait;
+  if (lock || patience <= patience.zero()) return lock;
+  const auto until = std::chrono::steady_clock::now() + patience;
   while (!lock && std::chrono::steady_clock::now() < until) {
     std::this_thread::yield();
     lock.try_lock();
@@ -184,8 +184,12 @@ bool FilePortfolio::Tell(const Open& open, const Forecast* forecast) {
   }
 }
 
-FilePortfolio::Says FilePortfolio::Opened(const Open& open, const Forecast* forecast) {
-  const auto lock = LockSoon(&mutex_);
+FilePortfolio::Duration FilePortfolio::PatienceAfter(Duration spent, Duration deadline) {
+  return spent > deadline / 2 ? Duration::zero() : std::min<Duration>(kPatience, deadline / 2);
+}
+
+FilePortfolio::Says FilePortfolio::Opened(const Open& open, const Forecast* forecast, Duration patience) {
+  const auto lock = LockSoon(&mutex_, patience);
   if (!lock || !cache_ || !Tell(open, forecast)) {
     Wait(open);
     return {};

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -207,6 +209,52 @@ TEST(FilePortfolio, FollowsAModelThatKnows) {
   EXPECT_GT(with, 9000);  // of 10 000
   EXPECT_LT(without, with - 1000);
   EXPECT_GT(portfolio.state().weights[9].second, 0.9);
+}
+
+// While the lock is held for milliseconds at a time: of a large portfolio all is copied, again and again.
+TEST(FilePortfolio, AnOpenWaitsForTheLockAsLongAsItsPatienceLasts) {
+  using std::chrono::steady_clock;
+  constexpr uint64_t kFiles = 100000;
+  FilePortfolio portfolio({true, INT64_C(512) << 20, ""}, kUnknownSize, true, false);
+  portfolio.Room(1000000);
+  for (uint64_t file = 0; file < kFiles; ++file) {
+    if (file % 256 == 0) portfolio.Tidy();
+    portfolio.Opened(Opened(Mix(file), 10), nullptr);
+  }
+  std::atomic<bool> ended{false};
+  std::thread copying([&] {
+    while (!ended) portfolio.Write();
+  });
+  // The shortest time until an open gave up, since others may have the processor in between: of 20, and more as long as it is above `bar`.
+  const auto shortest = [&](steady_clock::duration patience, steady_clock::duration bar) {
+    auto least = steady_clock::duration::max();
+    int given_up = 0;
+    for (uint64_t i = 0; i < 10000000 && (given_up < 20 || (given_up < 1000 && least >= bar)); ++i) {
+      const auto began = steady_clock::now();
+      if (portfolio.Opened(Opened(Mix(i % kFiles), 10), nullptr, patience).known) continue;
+      least = std::min(least, steady_clock::now() - began);
+      ++given_up;
+    }
+    EXPECT_GE(given_up, 20);
+    EXPECT_LT(least, bar);
+    return least;
+  };
+  shortest(steady_clock::duration::zero(), std::chrono::microseconds(100));
+  EXPECT_GE(shortest(FilePortfolio::kPatience, std::chrono::milliseconds(1)), FilePortfolio::kPatience);
+  ended = true;
+  copying.join();
+}
+
+TEST(FilePortfolio, PatienceEndsWithHalfOfTheDeadline) {
+  using std::chrono::microseconds;
+  const auto after = [](int spent_us, int deadline_us) {
+    return FilePortfolio::PatienceAfter(microseconds(spent_us), microseconds(deadline_us));
+  };
+  EXPECT_EQ(after(10, 5000), microseconds(300));
+  EXPECT_EQ(after(2500, 5000), microseconds(300));
+  EXPECT_EQ(after(2501, 5000), microseconds(0));
+  EXPECT_EQ(after(5200, 5000), microseconds(0));
+  EXPECT_EQ(after(10, 100), microseconds(50));
 }
 
 TEST(ForecastCache, AnotherCacheIsToldWhatTheFirstWasTold) {

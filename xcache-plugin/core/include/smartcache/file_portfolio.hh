@@ -10,15 +10,18 @@
 // Memory: at most `memory_bytes` for all files that are known, whether stored or not; the tables are made at once for twice as many as
 // there are, so that no open pays for their growing. Tidy, which is to be called every second or so, in the background, makes larger ones
 // as files come, tells them of all that was known, in the order of the last opens, and forgets those opened longest ago where there is no
-// room. Meanwhile, and where another open holds the lock for too long, opens are remembered and told later, and nothing is said of them.
+// room. Meanwhile, and where others hold the lock for longer than an open has patience, opens are remembered and told later, and nothing is
+// said of them.
 // Restart: Write gives the files, in that order, and the losses; Read tells them to an empty one.
 // Cost: a few microseconds a request. Thread-safe. Failure: std::bad_alloc from Tidy and Read, which leave a portfolio that says nothing;
 // where an open finds no memory it begins anew. Opens that cannot be remembered are counted.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,8 +57,13 @@ class FilePortfolio {
     bool stores = false;   // the file is worth its place
     bool guarded = false;  // plain LRU decides, as the portfolio has lost more than it may
   };
+  using Duration = std::chrono::steady_clock::duration;
+  static constexpr std::chrono::microseconds kPatience{300};
+  // How long an open may wait for the lock that has been under way for `spent`, of `deadline`: not at all once half of that is gone, so
+  // that it is not late because of us.
+  static Duration PatienceAfter(Duration spent, Duration deadline);
   // `forecast` is null where no model spoke.
-  Says Opened(const Open& open, const Forecast* forecast);
+  Says Opened(const Open& open, const Forecast* forecast, Duration patience = kPatience);
 
   // What a file is worth beside others: -1 what it does not hold, else its vote, 0 to 1; under the guard all are worth the same. None: the
   // portfolio has nothing to say now.
@@ -98,7 +106,7 @@ class FilePortfolio {
   std::unique_ptr<Past> read_;    // and not yet told
 
   std::mutex waiting_mutex_;  // guards the rest; taken after the other, if both are
-  std::vector<Open> waiting_;
+  std::deque<Open> waiting_;  // some are taken from its front while opens come
   uint64_t forgotten_ = 0, unsaid_ = 0, lost_ = 0;
 };
 
