@@ -10,6 +10,8 @@
 #include <functional>
 #include <mutex>
 #include <random>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "smartcache/decider.hh"
@@ -81,6 +83,36 @@ void BM_Clock(benchmark::State& state) {
 }
 BENCHMARK(BM_Clock);
 
+// On one thread, on several, and on as many as there are cores.
+template <typename Benchmark>
+void OnThreads(Benchmark* bench) {
+  for (const int threads : std::set<int>{1, 8, static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))})
+    bench->Threads(threads);
+  bench->UseRealTime();
+}
+
+// Of what the next one measures: the names, and file and dataset found or made and become the newest.
+void BM_History(benchmark::State& state) {
+  const Config config = ParseConfig("", "bench");
+  const LfnParser parser(config.dataset, config.features.token_buckets);
+  History history(config.history, config.features.half_lives_s);
+  Stream stream(static_cast<size_t>(state.range(0)));
+  ParsedLfn parsed;
+  const auto touch = [&](uint64_t key, History::Kind kind, int64_t t_us) {
+    if (History::Entry* const entry = history.Find(key, kind))
+      history.Touch(entry);
+    else
+      benchmark::DoNotOptimize(history.Insert(key, kind, t_us));
+  };
+  Measure(state, [&] {
+    const Open open = stream.NextOpen();
+    parser.Parse(open.lfn, &parsed);
+    touch(parsed.file, History::Kind::kFile, open.t_us);
+    touch(parsed.dataset, History::Kind::kDataset, open.t_us);
+  });
+}
+BENCHMARK(BM_History)->Arg(1000)->Arg(100000)->Arg(1000000);
+
 void BM_HistoryAndFeatures(benchmark::State& state) {
   FeatureCore core(ParseConfig("", "bench"));
   Stream stream(static_cast<size_t>(state.range(0)));
@@ -117,10 +149,16 @@ std::string Weights(const Config& config) {
 }
 
 void BM_EmbeddedModel(benchmark::State& state) {
-  const Network network(Weights(ParseConfig("", "bench")), "bench", static_cast<Network::Code>(state.range(0)));
-  std::vector<float> row(network.inputs(), 0.3f), outputs(network.outputs());
+  static std::unique_ptr<const Network> network;  // one for all threads, as in the plugin
+  if (state.thread_index() == 0)
+    network = std::make_unique<const Network>(Weights(ParseConfig("", "bench")), "bench", static_cast<Network::Code>(state.range(0)));
+  std::vector<float> row, outputs;
   Measure(state, [&] {
-    network.Evaluate(row.data(), outputs.data());
+    if (row.empty()) {  // the network is there once the measuring begins
+      row.assign(network->inputs(), 0.3f);
+      outputs.resize(network->outputs());
+    }
+    network->Evaluate(row.data(), outputs.data());
     benchmark::DoNotOptimize(outputs.data());
     row[0] = outputs[0];
   });
@@ -128,6 +166,7 @@ void BM_EmbeddedModel(benchmark::State& state) {
 // Each code that this CPU can run: portable, AVX2, AVX-512.
 BENCHMARK(BM_EmbeddedModel)->Apply([](auto* bench) {
   for (const Network::Code code : Network::Runnable()) bench->Arg(static_cast<int64_t>(code));
+  OnThreads(bench);
 });
 
 // What the portfolio adds to an open, for files of which it knows 100 000 and a model that speaks of each; the cache holds a tenth of them.
@@ -166,7 +205,7 @@ void BM_Policy(benchmark::State& state) {
     benchmark::DoNotOptimize(rule ? *rule : policy.ByScore(scored, false, uniform));
   });
 }
-BENCHMARK(BM_Policy);
+BENCHMARK(BM_Policy)->Apply([](auto* bench) { OnThreads(bench); });
 
 Config WithoutLog() {
   Config config = ParseConfig("", "bench");
@@ -189,7 +228,7 @@ void DecideOnAllThreads(benchmark::State& state, const std::function<std::unique
 void BM_DecideWithoutModel(benchmark::State& state) {
   DecideOnAllThreads(state, [] { return std::make_unique<Decider>(WithoutLog(), "host:1094", 0, 1, [](const std::string&) {}); });
 }
-BENCHMARK(BM_DecideWithoutModel)->Threads(1)->Threads(8)->UseRealTime();
+BENCHMARK(BM_DecideWithoutModel)->Apply([](auto* bench) { OnThreads(bench); });
 
 void BM_DecideEmbedded(benchmark::State& state) {
   static const testing::TempFolder folder;
@@ -203,7 +242,7 @@ void BM_DecideEmbedded(benchmark::State& state) {
     return decider;
   });
 }
-BENCHMARK(BM_DecideEmbedded)->Threads(1)->Threads(8)->UseRealTime();
+BENCHMARK(BM_DecideEmbedded)->Apply([](auto* bench) { OnThreads(bench); });
 
 // With the model asked: what HTTP costs when the server answers at once.
 void BM_DecideWithEndpoint(benchmark::State& state) {
