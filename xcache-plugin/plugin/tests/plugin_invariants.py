@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from plugin_client import Clients
-from plugin_site import Site, wait_until
+from plugin_site import HELD_FOLDER, Site, wait_until
 
 SLACK_US = 1000
 #: What a healthy server writes: clients come and go. And pfc, without the plugin too, reads a .cinfo while it is being written for the
@@ -48,7 +48,7 @@ ENOUGH_FOR_A_MEDIAN = 50
 #: Opens that leak nothing still move the heap about. What one open leaks at least (a connection, a reply) is many times as much.
 LEAK_BYTES_PER_OPEN = 4000
 LEAK_DESCRIPTORS = 20
-HELD = "/store/held/0.root"
+HELD = f"{HELD_FOLDER}0.root"
 
 
 class Watch:
@@ -136,6 +136,12 @@ def watched(
     else:
         mean = given["smartcache_decide_seconds_sum"] * 1e6 / counts.total()
         assert mean <= watch.deadline_us + SLACK_US + waited_us / counts.total()
+
+
+def require_waited(watch: Watch) -> None:
+    """Most opens were of files that are not on disk: they waited for the answer, which others do not."""
+    stored = sum(decision["on_disk"] for decision in watch.decisions)
+    assert 2 * stored < len(watch.decisions), f"{stored} of {len(watch.decisions)} were on disk"
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ from smartcache.local.ports import LOOPBACK, free_ports
 
 SIZE = xrootd.CacheSize(base=64 << 20, nominal=128 << 20, maximum=256 << 20)
 FILE_BYTES = 300_000
+#: Of the file that the judge of faults holds open.
+HELD_FOLDER = "/store/held/"
 #: Linux's, and not among Python's.
 SO_RCVBUFFORCE, SO_MEMINFO = 33, 55
 #: Bytes: a machine with more to do than processors may leave this process waiting while a thousand answers come.
@@ -227,9 +229,14 @@ interval_s = 0.2
 
         wait_until(checked, "the endpoint checked")
 
-    def model(self, url: str, **more: object) -> str:
+    def model(self, url: str, *, stores_little: bool = False, **more: object) -> str:
+        """``more``: of [model]. ``stores_little``: without its answer nothing is stored but what the judge of faults holds open;
+        so each open waits for its decision, as one of a file on disk would not.
+        """
+        policy = f'fallback = "bypass"\nalways_admit = ["{HELD_FOLDER}"]\n' if stores_little else ""
         settings = {"bundle_dir": str(self.promote()), "endpoint_url": url, "poll_s": 0.1, "deadline_ms": 900, **more}
-        return "[policy]\nexplore = 0.0\n[model]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        model = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        return f"[policy]\nexplore = 0.0\n{policy}[model]\n{model}"
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from plugin_client import Clients
 from plugin_dns import PATIENCE_S, NameServer
-from plugin_endpoint import Endpoint
-from plugin_invariants import watched
+from plugin_endpoint import BYPASS, Endpoint
+from plugin_invariants import require_waited, watched
 from plugin_site import Site, another_site, wait_until
 
 from smartcache.local import xrootd
@@ -30,6 +30,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NameServer]:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
     with Endpoint() as one:
+        one.outputs = BYPASS  # so that each open waits
         yield one
 
 
@@ -37,7 +38,7 @@ def endpoint() -> Iterator[Endpoint]:
 def cache(origin: xrootd.Xrootd, names: NameServer, endpoint: Endpoint) -> Iterator[Site]:
     with another_site(origin) as site:
         url = f"http://endpoint.smartcache.test:{endpoint.port}"
-        site.start(site.model(url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000), wrapper=names.wrapper)
+        site.start(site.model(url, stores_little=True, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000), wrapper=names.wrapper)
         site.wait_for_model()
         yield site
 
@@ -49,15 +50,17 @@ def test_the_endpoints_name_has_no_address(mode: str, cache: Site, clients: Clie
     wait_until(lambda: names.asked > asked, "asked for the address")
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"unreachable"}) as watch:
         watch.soak(cache.lfns)
+    require_waited(watch)
 
 
 def test_once_it_has_one_the_model_decides(cache: Site, clients: Clients, names: NameServer) -> None:
     names.mode = "known"
-    answered = 'smartcache_answers_total{answer="admit",reason="model"}'
+    answered = 'smartcache_answers_total{answer="bypass",reason="model"}'
     wait_until(lambda: clients.open(cache.lfns) and cache.counter(answered) > 0, "answered by the model")
     names.mode = "silent"  # an address that worked is better than none
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
         watch.soak(cache.lfns)
+    require_waited(watch)
 
 
 def test_the_collectors_name_has_no_address(origin: xrootd.Xrootd, names: NameServer) -> None:

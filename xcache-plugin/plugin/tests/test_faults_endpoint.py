@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from plugin_client import Clients
 from plugin_endpoint import ADMIT, BYPASS, Endpoint, Talk, http
-from plugin_invariants import watched
-from plugin_site import Site, another_site
+from plugin_invariants import require_waited, watched
+from plugin_site import Site, another_site, wait_until
 
 from smartcache.local import xrootd
 
@@ -95,14 +95,15 @@ FAULTS: dict[str, tuple[Callable[[Talk], object], str]] = {
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
     with Endpoint() as one:
+        one.outputs = BYPASS
         yield one
 
 
 @pytest.fixture(scope="module")
 def cache(origin: xrootd.Xrootd, endpoint: Endpoint) -> Iterator[Site]:
-    """It never leaves the endpoint alone: each open meets the fault."""
+    """It never leaves the endpoint alone, and stores no file: each open meets the fault, and waits."""
     with another_site(origin) as site:
-        site.start(site.model(endpoint.url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000))
+        site.start(site.model(endpoint.url, stores_little=True, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000))
         site.wait_for_model()
         yield site
 
@@ -121,6 +122,7 @@ def test_an_endpoint_that_answers(fault: str, cache: Site, clients: Clients, end
     endpoint.order(answer)
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={reason}) as watch:
         watch.soak(cache.lfns)
+    require_waited(watch)
 
 
 @pytest.mark.usefixtures("well_again")
@@ -128,6 +130,7 @@ def test_an_endpoint_that_refuses(cache: Site, clients: Clients, endpoint: Endpo
     endpoint.vanish()
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"unreachable"}) as watch:
         watch.soak(cache.lfns)
+    require_waited(watch)
 
 
 @pytest.mark.usefixtures("well_again")
@@ -135,6 +138,7 @@ def test_an_endpoint_that_is_absent(cache: Site, clients: Clients, endpoint: End
     endpoint.absent()
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"deadline"}) as watch:
         watch.soak(cache.lfns)
+    require_waited(watch)
 
 
 @pytest.mark.usefixtures("well_again")
@@ -147,16 +151,20 @@ def test_an_endpoint_that_is_replaced_again_and_again(cache: Site, clients: Clie
             endpoint.vanish()
             watch.open(cache.lfns)
             endpoint.listen()
-
-
-def test_an_endpoint_that_wants_nothing_stored_takes_no_file_from_disk(cache: Site, clients: Clients, endpoint: Endpoint) -> None:
-    endpoint.outputs = BYPASS
-    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"cached"}) as watch:
-        watch.soak(cache.lfns)
-    endpoint.outputs = ADMIT
+    require_waited(watch)
 
 
 @pytest.mark.usefixtures("well_again")
-def test_after_all_of_that_the_model_decides(cache: Site, clients: Clients, endpoint: Endpoint) -> None:
+def test_after_all_of_that_the_model_decides(cache: Site, clients: Clients) -> None:
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
+        watch.soak(cache.lfns)
+    require_waited(watch)
+
+
+@pytest.mark.usefixtures("well_again")
+def test_an_endpoint_that_wants_nothing_stored_takes_no_file_from_disk(cache: Site, clients: Clients, endpoint: Endpoint) -> None:
+    endpoint.outputs = ADMIT
+    wait_until(lambda: not any(clients.open(cache.lfns)) and all(map(cache.on_disk, cache.lfns)), "stored")
+    endpoint.outputs = BYPASS
+    with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"cached"}) as watch:
         watch.soak(cache.lfns)

@@ -70,7 +70,7 @@ def test_a_history_that_is(damage: str, site: Site) -> None:
     assert [path.name for path in folder.glob("*.bad-*")], "set aside"
     with site.clients() as clients:
         with watched(site, clients, deadline_ms=0, reasons={"no_model"}) as watch:
-            watch.open(site.lfns)
+            watch.soak(site.lfns, opens=50)
         first = {decision["lfn"]: decision for decision in reversed(watch.decisions)}
         assert all(decision["features"] for decision in first.values())
         wait_until(file.is_file, "saved anew")

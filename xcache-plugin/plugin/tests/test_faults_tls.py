@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from plugin_client import Clients
-from plugin_endpoint import Endpoint
-from plugin_invariants import watched
+from plugin_endpoint import BYPASS, Endpoint
+from plugin_invariants import require_waited, watched
 from plugin_site import Site, another_site
 
 from smartcache.local import xrootd
@@ -65,6 +65,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def endpoint(authority: Authority) -> Iterator[Endpoint]:
     with Endpoint(tls=authority.context()) as one:
+        one.outputs = BYPASS  # so that each open waits
         yield one
 
 
@@ -73,7 +74,8 @@ def cache(origin: xrootd.Xrootd, endpoint: Endpoint, authority: Authority) -> It
     with another_site(origin) as site:
         ca_file = site.folder / "ca.pem"
         ca_file.write_bytes(authority.file.read_bytes())
-        site.start(site.model(endpoint.url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000, ca_file=str(ca_file)))
+        more = {"deadline_ms": DEADLINE_MS, "breaker_failures": 1_000_000, "ca_file": str(ca_file)}
+        site.start(site.model(endpoint.url, stores_little=True, **more))
         site.wait_for_model()
         yield site
 
@@ -81,6 +83,7 @@ def cache(origin: xrootd.Xrootd, endpoint: Endpoint, authority: Authority) -> It
 def test_the_right_certificate_is_believed(cache: Site, clients: Clients) -> None:
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
         watch.soak(cache.lfns, opens=100)
+    require_waited(watch)
 
 
 @pytest.mark.parametrize("fault", ["another authority", "another host", "expired", "no TLS"])
@@ -96,6 +99,7 @@ def test_no_other_is(fault: str, cache: Site, clients: Clients, endpoint: Endpoi
     asked = len(endpoint.requests)
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"unreachable"}) as watch:
         watch.soak(cache.lfns, opens=100)
+    require_waited(watch)
     assert len(endpoint.requests) == asked, "who is not believed is told nothing"
     endpoint.tls = good
 
@@ -105,7 +109,9 @@ def test_a_handshake_that_never_ends(cache: Site, clients: Clients, endpoint: En
     endpoint.order(None)
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"deadline"}) as watch:
         watch.soak(cache.lfns, opens=100)
+    require_waited(watch)
     endpoint.silent = False
     endpoint.order(None)
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
         watch.soak(cache.lfns, opens=100)
+    require_waited(watch)
