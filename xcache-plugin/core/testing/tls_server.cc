@@ -62,7 +62,7 @@ std::string Authority::OthersPem(int count) const {
 }
 
 std::shared_ptr<ssl_ctx_st> Authority::Context() const {
-  const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   const Certificate certificate = Signed("the server", SN_subject_alt_name, "IP:127.0.0.1");
   if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 || SSL_CTX_use_PrivateKey(context.get(), key_.get()) != 1)
     throw std::runtime_error("OpenSSL takes no certificate");
@@ -82,7 +82,7 @@ double SecondsToLoad(const std::string& bundle_file) {
   return ProcessorSeconds() - began;
 }
 
-TlsServer::TlsServer(const Authority& authority, std::string body)
+TlsServer::TlsServer(const Authority& authority, const std::string& body)
     : reply_("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body), context_(authority.Context()) {
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to clients that have gone
   listener_ = ::socket(AF_INET, SOCK_STREAM, 0);

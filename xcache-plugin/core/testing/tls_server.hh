@@ -42,7 +42,7 @@ double SecondsToLoad(const std::string& bundle_file);
 // On loopback; answers every HTTP request with `body`, and keeps the connection.
 class TlsServer {
  public:
-  TlsServer(const Authority& authority, std::string body);
+  TlsServer(const Authority& authority, const std::string& body);
   ~TlsServer();
   std::string url() const { return "https://127.0.0.1:" + std::to_string(port_); }
 
