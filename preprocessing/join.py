@@ -52,6 +52,9 @@ CATCH_UP = 4
 #: So many times within ``watermark_ms`` is looked at what waits.
 BEATS = 4
 
+#: So many answers of one file wait at most: where a cache sends no f-stream none is ever used, and each step reads and writes them all.
+MOST_DECISIONS = 10_000
+
 #: No file id of a server has more digits (64 bits).
 _FILE_ID_DIGITS = 20
 
@@ -170,6 +173,7 @@ def advance(
     state.pfcs = _expire(state.pfcs, times.watermark_ms, "unmatched_pfcs", state, now_ms, times, outcome)
     if any(until <= now_ms for until in state.seen.values()):
         state.seen = {record_id: until for record_id, until in state.seen.items() if until > now_ms}
+    _drop_oldest(state, now_ms, times, outcome)
     outcome.wake_ms = _wake(state, now_ms, times)
     return outcome
 
@@ -297,6 +301,13 @@ def _expire(waiting: list[Waiting], lasts_ms: int, what: str, state: State, now_
             outcome.drop(what)
             state.seen[each.record["record_id"]] = now_ms + times.watermark_ms
     return kept
+
+
+def _drop_oldest(state: State, now_ms: int, times: Times, outcome: Outcome) -> None:
+    for each in state.decisions[:-MOST_DECISIONS]:
+        outcome.drop("unmatched_decisions")
+        state.seen[each.record["record_id"]] = now_ms + times.watermark_ms
+    state.decisions = state.decisions[-MOST_DECISIONS:]
 
 
 def _wake(state: State, now_ms: int, times: Times) -> int | None:

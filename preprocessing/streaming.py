@@ -156,12 +156,9 @@ def start_access(spark: SparkSession, config: Config) -> StreamingQuery:
     # One task reads many Kafka partitions: their number is the broker's affair, ours is that of the state.
     records = records.select("cache", "lfn", "kind", "record").coalesce(config.spark.shuffle_partitions)
     streaming = config.streaming
-    times = Times(
-        *(
-            round(each * 1000)
-            for each in (streaming.join_grace_s, streaming.watermark_s, streaming.longest_open_s, config.kafka.retention_s)
-        )
-    )
+    # An open's record may be late by watermark_s, too.
+    held_s = max(streaming.longest_open_s, streaming.watermark_s)
+    times = Times(*(round(each * 1000) for each in (streaming.join_grace_s, streaming.watermark_s, held_s, config.kafka.retention_s)))
     joined = records.groupBy("cache", "lfn").transformWithState(
         _processor(times, core_toml(config)), _joined_schema(), "Append", "ProcessingTime"
     )

@@ -33,7 +33,14 @@ def endpoint(file, server):
 def test_the_watcher_goes_on_with_a_changed_token(registry, publish, server, endpoint, file, said, tmp_path):
     """The endpoint drops the old one at once; nobody starts the watcher anew."""
     folder = BundleDir(tmp_path / "bundles", "reuse")
-    watch = Watch(registry, folder, Fleet([endpoint], wait_s=0), site_config(latency_requests=5, latency_p50_ms=5e3), HASH, said.append)
+    watch = Watch(
+        registry,
+        folder,
+        Fleet([endpoint], wait_s=0),
+        site_config(latency_requests=5, latency_p50_ms=5e3, latency_p99_ms=5e3),
+        HASH,
+        said.append,
+    )
     with folder.writer():
         publish()
         assert watch.round()

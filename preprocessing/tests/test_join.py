@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from smartcache.preprocessing.access import COLUMNS
-from smartcache.preprocessing.join import DECISION, OPEN, PFC, Outcome, State, Times, advance, match
+from smartcache.preprocessing.join import DECISION, MOST_DECISIONS, OPEN, PFC, Outcome, State, Times, advance, match
 
 T0 = 1_790_000_000
 CACHE, LFN = "cache.site:1094", "/store/mc/C/P/T/f.root"
@@ -339,6 +339,15 @@ def test_a_file_may_be_open_for_longer_than_records_are_late():
     join = Join(times).take(3, a_decision(1, 3.25)).until(86_402)
     assert join.dropped == {}
     assert join.until(86_403).dropped == {"unmatched_decisions": 1}
+
+
+def test_answers_of_a_file_whose_cache_sends_no_f_stream_are_bounded():
+    count = MOST_DECISIONS + 5
+    join = Join().take(3, *(a_decision(seq, 1 + seq / count) for seq in range(count)))
+    assert join.dropped == {"unmatched_decisions": 5}
+    (row,) = join.take(10, an_open(5, 1, 2), a_pfc(0, 1.5, 2)).rows
+    assert row["decision_id"] == f"{CACHE}/7/5", "the oldest were dropped"
+    assert join.run_timers().dropped["unmatched_decisions"] == count - 1
 
 
 def test_what_is_years_late_is_not_kept_for_years():

@@ -223,7 +223,7 @@ def test_sides_that_come_too_late_are_counted(topics, run):
     # Sent when the stream reads them: nothing is waited for beyond the grace.
     now = {"recv_us": time.time_ns() // 1000}
     topics.send(names, [("open", opened | now)])
-    stream = start("late", "watermark_s = 2.0").ready()
+    stream = start("late", "watermark_s = 2.0\nlongest_open_s = 2.0").ready()
     stream.wait(stream.has_rows(1), "its row written")
     late = {kind: record for kind, record in of_it if kind != "open"}
     assert late.keys() == {"decision", "pfc"}
