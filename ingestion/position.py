@@ -79,6 +79,7 @@ class Position:
         while self._given and self._given[0][0] <= end:
             self._dropped.append(self._given.popleft())
         if len(self._dropped) > before:
+            self._dirty = True  # until it is written: a full disk may take it later only
             self.write()
 
     def withdraw(self) -> None:

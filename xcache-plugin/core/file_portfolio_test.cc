@@ -214,7 +214,7 @@ TEST(FilePortfolio, FollowsAModelThatKnows) {
 // While the lock is held for milliseconds at a time: of a large portfolio all is copied, again and again.
 TEST(FilePortfolio, AnOpenWaitsForTheLockAsLongAsItsPatienceLasts) {
   using std::chrono::steady_clock;
-  constexpr uint64_t kFiles = 100000;
+  constexpr uint64_t kFiles = 400000;  // 19 MB
   FilePortfolio portfolio({true, INT64_C(512) << 20, ""}, kUnknownSize, true, false);
   portfolio.Room(1000000);
   for (uint64_t file = 0; file < kFiles; ++file) {
