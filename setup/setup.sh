@@ -55,8 +55,8 @@ follow() {
 # Take back what `follow` wrote behind the step's name.
 unfollow() {
   [ -n "$follower" ] || return 0
-  # Bash tells of a killed job as soon as it knows, which may be before the `wait`.
-  { kill "$follower" && wait "$follower"; } 2>/dev/null || true
+  # Not by SIGTERM: one that has only just begun would run our own trap. Bash tells of a killed job as soon as it knows, maybe before the `wait`.
+  { kill -KILL "$follower" && wait "$follower"; } 2>/dev/null || true
   follower=
   printf '\r  %-34s\e[K' "${name-}"
 }
