@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -182,8 +183,11 @@ def test_an_open_of_a_file_that_is_just_being_removed_waits_for_no_other(site: S
     # Any file is more than the cache may hold, and goes as soon as it is closed.
     ready(site, toml + evictor(high=0.02, low=0.01, capacity_bytes=FILE_BYTES, scan_s=0.002, files_per_minute=100_000))
     with site.clients() as clients:
-        for _ in range(5):
+        for rounds in itertools.count(1):
             began = time.monotonic()
             assert clients.open(LFNS[:4] * 25) == [""] * 100
             assert time.monotonic() - began < 50, "a client gives up after a minute"
-    assert files(site, "removed") > 20
+            # Between two opens of a file a busy machine may not come to remove it.
+            if rounds >= 5 and files(site, "removed") > 20:
+                break
+            assert rounds < 200, "files are removed while others open them"
