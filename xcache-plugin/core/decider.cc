@@ -101,6 +101,7 @@ struct Decider::Question {
   bool canary = false;
   Prediction prediction;
   bool decided = false;            // whatever the portfolio says
+  bool later = false;              // no open waits for the answer
   double part = 1, base_rate = 0;  // for the portfolio
 };
 
@@ -149,6 +150,7 @@ void Decider::DecideKept(const std::vector<KeptOpen>& opens) noexcept {
     std::vector<Question*> to_ask;
     for (size_t i = 0; i < opens.size(); ++i) {
       questions[i].start = start;
+      questions[i].later = true;
       if (Begin(opens[i].open, &questions[i]))
         to_ask.push_back(&questions[i]);
       else
@@ -292,9 +294,9 @@ void Decider::Vote(const Question& question, Judgement* judged) {
   const auto spent = std::chrono::steady_clock::now() - question.start;
   const auto deadline =
       std::chrono::duration_cast<FilePortfolio::Duration>(std::chrono::duration<double, std::milli>(config_.model.deadline_ms));
-  const FilePortfolio::Says says =
-      portfolio_->Opened({question.parsed.file, question.parsed.dataset, open.t_us, open.size, question.part, question.base_rate},
-                         forecast ? &*forecast : nullptr, FilePortfolio::PatienceAfter(spent, deadline));
+  const FilePortfolio::Says says = portfolio_->Opened(
+      {question.parsed.file, question.parsed.dataset, open.t_us, open.size, question.part, question.base_rate},
+      forecast ? &*forecast : nullptr, question.later ? FilePortfolio::kPatience : FilePortfolio::PatienceAfter(spent, deadline));
   if (says.known && !question.decided) judged->verdict = policy_.ByVote(says.stores, says.guarded, open.on_disk, Uniform());
 }
 

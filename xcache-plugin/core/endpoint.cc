@@ -119,8 +119,13 @@ void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows) noexcept
 }
 
 void EndpointModel::AskPatiently(EndpointConnection* connection, const Bundle& bundle, const Rows& rows) {
-  connection->Renew(ca_);
+  const unsigned ca = ca_;
+  connection->Renew(ca);
   Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
+  if (connection->bad_bundle() && said_bad_ca_.exchange(ca) != ca && log_)
+    log_("[model] ca_file must be a file of certificates (PEM), but \"" + ca_path_ +
+         "\" is none that can be loaded; what was loaded before, if anything, stays in use until the file changes");
+  if (!connection->Settle()) Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
 }
 
 void EndpointModel::Ask(EndpointConnection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline) {

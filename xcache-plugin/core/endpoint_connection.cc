@@ -50,10 +50,8 @@ EndpointConnection::EndpointConnection(const ModelConfig& config, const std::str
 }
 
 void EndpointConnection::SetUp() {
-  void* const handle = curl_easy_init();
-  if (!handle) throw std::runtime_error("libcurl gives no handle; is there memory?");
-  curl_easy_cleanup(handle_);
-  handle_ = handle;
+  handle_ = curl_easy_init();
+  if (!handle_) throw std::runtime_error("libcurl gives no handle; is there memory?");
   Set(CURLOPT_URL, url_.c_str());
   Set(CURLOPT_NOSIGNAL, 1L);
   Set(CURLOPT_TCP_NODELAY, 1L);
@@ -81,15 +79,45 @@ void EndpointConnection::SetUp() {
 
 void EndpointConnection::Renew(unsigned ca) {
   if (ca == ca_) return;
-  SetUp();
+  Before now{handle_, resolve_, ca_, route_};
+  try {
+    SetUp();
+  } catch (...) {
+    handle_ = now.handle;
+    throw;
+  }
+  Forget();
+  before_ = std::move(now);
   ca_ = ca;
-  loaded_ = !secure_;
-  curl_slist_free_all(resolve_);
   resolve_ = nullptr;
   route_.reset();
+  if (loaded_.exchange(!secure_)) return;
+  Forget();  // it had nothing loaded either
+}
+
+bool EndpointConnection::Settle() {
+  if (!before_.handle) return true;
+  if (!loaded_) {
+    std::swap(handle_, before_.handle);
+    std::swap(resolve_, before_.resolve);
+    route_ = std::move(before_.route);
+    if (!bad_bundle_) ca_ = before_.ca;
+    loaded_ = true;
+    Forget();
+    return false;
+  }
+  Forget();
+  return true;
+}
+
+void EndpointConnection::Forget() {
+  curl_easy_cleanup(before_.handle);
+  curl_slist_free_all(before_.resolve);
+  before_ = {};
 }
 
 EndpointConnection::~EndpointConnection() {
+  Forget();
   curl_easy_cleanup(handle_);
   curl_slist_free_all(headers_);
   curl_slist_free_all(resolve_);
@@ -117,6 +145,7 @@ Reason EndpointConnection::Perform(long timeout_ms, size_t max_reply, long* stat
   Set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body_.size()));
   const CURLcode code = curl_easy_perform(handle_);
   last_used_ = Clock::now();
+  bad_bundle_ = code == CURLE_SSL_CACERT_BADFILE;
   if (!loaded_) {
     curl_off_t handshake_us = 0;
     curl_easy_getinfo(handle_, CURLINFO_APPCONNECT_TIME_T, &handshake_us);

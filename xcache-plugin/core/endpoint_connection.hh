@@ -48,8 +48,13 @@ class EndpointConnection {
   // Which state of the CA bundle it has, or will load: as given to Renew, at first 0.
   unsigned ca() const { return ca_; }
 
-  // Begins anew where the CA bundle has changed: disconnected, with nothing loaded.
+  // Begins anew where the CA bundle has changed: disconnected, with nothing loaded. What there was is kept for Settle.
   void Renew(unsigned ca);
+  // After the first Perform behind Renew: false where the new bundle was not loaded, and what there was is in use again. A bundle that
+  // cannot be loaded is not tried again until it changes.
+  bool Settle();
+  // Whether the last Perform failed because the CA bundle is none.
+  bool bad_bundle() const { return bad_bundle_; }
   // Follows a change of address or token.
   void Use(const std::shared_ptr<const EndpointRoute>& route);
   // Sends body(): kModel where there is a reply of `status` with at most `max_reply` bytes, else why there is none.
@@ -58,7 +63,14 @@ class EndpointConnection {
  private:
   template <typename T>
   void Set(int option, T value);
+  struct Before {
+    void* handle = nullptr;
+    curl_slist* resolve = nullptr;
+    unsigned ca = 0;
+    std::shared_ptr<const EndpointRoute> route;
+  };
   void SetUp();
+  void Forget();
   static size_t Receive(const char* data, size_t, size_t size, void* self) noexcept;
 
   const std::string host_and_port_, url_, ca_file_;
@@ -69,6 +81,8 @@ class EndpointConnection {
   curl_slist* headers_ = nullptr;
   curl_slist* resolve_ = nullptr;
   std::shared_ptr<const EndpointRoute> route_;
+  Before before_;  // with a handle between Renew and Settle
+  bool bad_bundle_ = false;
   Clock::time_point last_used_{};
   std::string body_, reply_;
   size_t max_reply_ = 0;

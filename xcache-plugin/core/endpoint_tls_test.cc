@@ -90,5 +90,31 @@ TEST_F(EndpointTlsTest, AChangedBundleIsBelievedAndAVanishedOneStaysInUse) {
   EXPECT_LT(longest_s_, load_s_ / 2);
 }
 
+TEST_F(EndpointTlsTest, ABundleThatIsNoneIsNamedAndTheOneBeforeStaysInUse) {
+  testing::LogLines log;
+  EndpointModel model(config_, features_.size(), log.sink());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  testing::WriteFile(config_.ca_file, "-----BEGIN CERTIFICATE-----\nhalf of on");
+  EXPECT_TRUE(WaitUntil([&] { return log.Has("[model] ca_file must be a file of certificates"); }));
+  server_.Restart(&ours_);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Open(model), Reason::kModel) << i;
+  EXPECT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  Believe(theirs_);
+  server_.Restart(&theirs_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kModel; }));
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
+TEST_F(EndpointTlsTest, AChangedBundleWhileTheEndpointIsAwayIsLoadedOnceItIsBack) {
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  server_.Restart(nullptr);
+  Believe(theirs_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kUnreachable; }));
+  server_.Restart(&theirs_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kModel; }));
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
 }  // namespace
 }  // namespace smartcache

@@ -66,8 +66,7 @@ bool OssDisk::FileSystem(DiskUsage* out) {
     log_("the usage of the cache's disk is not known: XRootD has no figures of the space \"" + space_ + "\" (" +
          (result == 0 ? "its size is 0" : std::strerror(std::abs(result))) +
          "): no fill, no [policy] pressure, no evictor. The first word of pfc.spaces must name one of oss.space; or give the cache's size "
-         "as "
-         "[evictor] capacity_bytes");
+         "as [evictor] capacity_bytes");
   if (found) *out = {space.Total - space.Free, space.Total};
   return found;
 }

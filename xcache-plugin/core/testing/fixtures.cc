@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
+#include <tuple>
 
 #include "smartcache/sha256.hh"
 
@@ -129,16 +130,20 @@ std::string JsonReply(const std::string& body) {
 
 }  // namespace
 
-Server::Server() {
-  listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+std::pair<int, int> ListenOnLoopback() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
-  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_, 64) != 0 ||
-      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener, 64) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
     throw std::runtime_error("the test server cannot listen");
-  port_ = ntohs(address.sin_port);
+  return {listener, ntohs(address.sin_port)};
+}
+
+Server::Server() {
+  std::tie(listener_, port_) = ListenOnLoopback();
   acceptor_ = std::thread(&Server::Accept, this);
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "smartcache/features.hh"
@@ -67,6 +68,9 @@ void Install(const std::filesystem::path& dir, const std::string& name, const st
 std::string SideTableText(int64_t version, int64_t until_us, const std::vector<std::string>& rows);
 // Such a row: opened `opens` times in a day at two caches, half of them in the last hour.
 std::string SideTableRow(const std::string& dataset, int64_t opens, int64_t last_open_us);
+
+// A TCP socket that listens on loopback, and its port.
+std::pair<int, int> ListenOnLoopback();
 
 // A TCP server on loopback that answers every HTTP request with what `respond` returns, byte for byte, and then keeps the connection or,
 // where `close_after` is set, closes it. An empty reply is never sent: the client waits.

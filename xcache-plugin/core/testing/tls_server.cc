@@ -1,6 +1,5 @@
 #include "testing/tls_server.hh"
 
-#include <netinet/in.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -11,6 +10,9 @@
 #include <csignal>
 #include <ctime>
 #include <stdexcept>
+#include <tuple>
+
+#include "testing/fixtures.hh"
 
 namespace smartcache::testing {
 namespace {
@@ -85,15 +87,7 @@ double SecondsToLoad(const std::string& bundle_file) {
 TlsServer::TlsServer(const Authority& authority, const std::string& body)
     : reply_("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body), context_(authority.Context()) {
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to clients that have gone
-  listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_, 64) != 0 ||
-      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    throw std::runtime_error("the test server cannot listen");
-  port_ = ntohs(address.sin_port);
+  std::tie(listener_, port_) = ListenOnLoopback();
   acceptor_ = std::thread(&TlsServer::Accept, this);
 }
 

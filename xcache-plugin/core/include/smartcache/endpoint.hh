@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -96,8 +97,9 @@ class EndpointModel : public Model {
   std::shared_ptr<const Bundle> probe_bundle_;  // the bundle in use: what a probe asks for
   std::string token_;                           // the constructor's, then the maintenance thread's own, as are those below
   std::string addresses_;
-  std::string ca_path_, ca_seen_;  // no path: none is needed
-  std::atomic<unsigned> ca_{0};    // rises when the CA bundle changes
+  std::string ca_path_, ca_seen_;                // no path: none is needed
+  std::atomic<unsigned> ca_{0};                  // rises when the CA bundle changes
+  std::atomic<unsigned> said_bad_ca_{UINT_MAX};  // of which it was said that it is none
   Clock::time_point resolve_at_{}, read_files_at_{}, refresh_at_{};
   bool said_token_ = false, said_ca_ = false;
   std::unique_ptr<Periodic> maintenance_;  // last: it uses all of the above
