@@ -65,7 +65,7 @@ def run(length: Length, command: str) -> Path:
     with _site() as site:
         for rounds in length.rounds_of_starts():
             caches = site.start_caches()
-            servers = [f"{name}={LOOPBACK}:{cache.port}" for name, cache in caches.items()]
+            servers = [f"{name}={LOOPBACK}:{cache.port}={cache.process.pid}" for name, cache in caches.items()]
             before = max((one["round"] for one in measured), default=-1) + 1
             for connections in CONNECTIONS:
                 argv = [str(program), str(connections), str(length.seconds), str(rounds), str(site.folder / "lfns"), *servers]
@@ -95,7 +95,6 @@ def table(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for name, rounds in by_round.items():
             ratios = sorted(_rate(one) / _rate(base[number]) for number, one in rounds.items())
             low, high = median_interval(len(ratios))
-            added = [one["p50_us"] - base[number]["p50_us"] for number, one in rounds.items()]
             rows.append(
                 {
                     "connections": connections,
@@ -105,8 +104,10 @@ def table(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "rate_ratio_low": ratios[low],
                     "rate_ratio_high": ratios[high],
                     "p50_us": statistics.median(one["p50_us"] for one in rounds.values()),
-                    "p50_added_us": statistics.median(added),
+                    "p50_added_us": statistics.median(one["p50_us"] - base[number]["p50_us"] for number, one in rounds.items()),
                     "p99_us": statistics.median(one["p99_us"] for one in rounds.values()),
+                    "cpu_us": statistics.median(one["cpu_us"] for one in rounds.values()),
+                    "cpu_added_us": statistics.median(one["cpu_us"] - base[number]["cpu_us"] for number, one in rounds.items()),
                 }
             )
     return rows

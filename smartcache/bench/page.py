@@ -60,13 +60,13 @@ def _core(result: dict[str, Any]) -> str:
 
 def _opens(result: dict[str, Any]) -> str:
     head = (
-        "| connections | plugin | opens/s | rate against none (95 % interval) | p50, µs | added to p50, µs | p99, µs |\n"
-        "|---:|---|---:|---:|---:|---:|---:|"
+        "| connections | plugin | opens/s | rate against none (95 % interval) | p50, µs | added to p50, µs | p99, µs | "
+        "processor an open, µs | added to it, µs |\n|---:|---|---:|---:|---:|---:|---:|---:|---:|"
     )
     lines = [
         f"| {row['connections']} | {row['server']} | {row['opens_per_s']:,.0f} | {row['rate_ratio']:.3f} "
         f"({row['rate_ratio_low']:.3f} to {row['rate_ratio_high']:.3f}) | {row['p50_us']:,.0f} | {row['p50_added_us']:+,.0f} | "
-        f"{row['p99_us']:,.0f} |"
+        f"{row['p99_us']:,.0f} | {row['cpu_us']:,.0f} | {row['cpu_added_us']:+,.0f} |"
         for row in result["rows"]
     ]
     answers = "; ".join(

@@ -25,6 +25,7 @@ def measurement(server, round_, rate, p50, connections=1):
         "p50_us": p50,
         "p99_us": 4 * p50,
         "p999_us": 9 * p50,
+        "cpu_us": 2 * p50,
     }
 
 
@@ -58,6 +59,7 @@ def test_ratios_are_taken_within_a_round(measured):
     assert rows["embedded"]["p50_added_us"] == pytest.approx(4.0)
     assert rows["endpoint"]["rate_ratio"] == 0.5
     assert rows["endpoint"]["p50_added_us"] == pytest.approx(175.0)
+    assert rows["endpoint"]["cpu_added_us"] == pytest.approx(350.0)
 
 
 @pytest.mark.parametrize(("rounds", "each"), [(60, [6] * 10), (12, [2, 2] + [1] * 8), (1, [1])])
@@ -82,7 +84,7 @@ def test_the_page_shows_what_was_kept(folder, measured):
     assert page.write() == ["opens"]
     text = page.PAGE.read_text()
     assert "old" not in text
-    assert "| 1 | embedded | 730 | 0.970 (0.960 to 0.980) | 154 | +4 | 616 |" in text
+    assert "| 1 | embedded | 730 | 0.970 (0.960 to 0.980) | 154 | +4 | 616 | 308 | +8 |" in text
     assert "`smartcache bench opens`" in text
     assert "embedded: model 7" in text
     assert text.startswith("before\n")

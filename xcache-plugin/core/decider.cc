@@ -80,7 +80,7 @@ Decider::Decider(const Config& config, std::string cache, int64_t boot_us, uint6
     challengers_ = std::make_unique<BundleWatcher>(config_.model, core_.schema(), asked, log_, Role::kChallenger);
   }
   later_ = std::make_unique<Later>([this](const std::vector<KeptOpen>& opens) { DecideKept(opens); }, kLaterThreads, kLaterCapacity,
-                                   [this] { return model_ ? model_->rows_at_once() : 1; });
+                                   [this] { return model_ ? model_->rows_at_once() : EmbeddedModel().rows_at_once(); });
   if (!config_.plugin_metrics.textfile.empty())
     metrics_ = std::make_unique<Periodic>(config_.plugin_metrics.interval_s, [this] { WriteCounters(); });
   if (config_.plugin_metrics.port != 0)

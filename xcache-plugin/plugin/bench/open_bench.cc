@@ -1,18 +1,20 @@
 // What a client sees: open, read 4 KiB, close of files that are on a cache's disk, against several servers in turn.
 //
-//   open_bench CONNECTIONS SECONDS ROUNDS LFNS NAME=HOST:PORT...
+//   open_bench CONNECTIONS SECONDS ROUNDS LFNS NAME=HOST:PORT=PID...
 //
 // LFNS is a file of LFNs, one a line. First every file is read whole from every server, so that all of them are warm. Then, in each round,
 // every server is measured for SECONDS by CONNECTIONS threads, each with a connection of its own (XrdCl shares one among all clients of a
 // user name) and its own share of the files, because pfc asks its decision plugin only at an open that overlaps no other of the same file.
 // The order of the servers is drawn anew each round (always the same draws), so that what drifts on the machine, and what a server leaves
-// behind for the next, meets all of them. One line of JSON a measurement; times in microseconds. Exit status 1 where any operation fails.
+// behind for the next, meets all of them. One line of JSON a measurement; times in microseconds, `cpu_us` the processor's that the server's
+// process PID had for each open. Exit status 1 where any operation fails.
 #include <XrdCl/XrdClFile.hh>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <random>
 #include <string>
@@ -25,7 +27,26 @@ using Clock = std::chrono::steady_clock;
 
 struct Server {
   std::string name, address;
+  clockid_t processor;  // of its process
 };
+
+double ProcessorSeconds(const Server& server) {
+  timespec time{};
+  if (::clock_gettime(server.processor, &time) != 0) {
+    std::fprintf(stderr, "open_bench: %s has ended\n", server.name.c_str());
+    std::exit(1);
+  }
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// NAME=HOST:PORT=PID, of a process of this machine.
+bool Parse(const std::string& argument, Server* out) {
+  const size_t address = argument.find('='), pid = argument.rfind('=');
+  if (address == std::string::npos || pid == address) return false;
+  out->name = argument.substr(0, address);
+  out->address = argument.substr(address + 1, pid - address - 1);
+  return ::clock_getcpuclockid(std::atoi(argument.c_str() + pid + 1), &out->processor) == 0;
+}
 
 std::string Url(const Server& server, size_t connection, const std::string& lfn) {
   return "root://c" + std::to_string(connection) + "@" + server.address + "/" + lfn;
@@ -59,6 +80,7 @@ double Quantile(const std::vector<double>& sorted, double q) {
 void Measure(const Server& server, const std::vector<std::string>& lfns, size_t connections, double seconds, size_t round) {
   std::vector<std::vector<double>> samples(connections);
   std::vector<std::thread> threads;
+  const double processor_before = ProcessorSeconds(server);
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   for (size_t c = 0; c < connections; ++c) {
@@ -73,13 +95,15 @@ void Measure(const Server& server, const std::vector<std::string>& lfns, size_t 
   }
   for (std::thread& thread : threads) thread.join();
   const double took = std::chrono::duration<double>(Clock::now() - start).count();
+  const double processor = ProcessorSeconds(server) - processor_before;
   std::vector<double> all;
   for (const auto& each : samples) all.insert(all.end(), each.begin(), each.end());
   std::sort(all.begin(), all.end());
   std::printf(
       "{\"server\":\"%s\",\"connections\":%zu,\"round\":%zu,\"opens\":%zu,\"seconds\":%.3f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
-      "\"p999_us\":%.1f}\n",
-      server.name.c_str(), connections, round, all.size(), took, Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 0.999));
+      "\"p999_us\":%.1f,\"cpu_us\":%.1f}\n",
+      server.name.c_str(), connections, round, all.size(), took, Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 0.999),
+      processor * 1e6 / static_cast<double>(all.size()));
   std::fflush(stdout);
 }
 
@@ -87,7 +111,7 @@ void Measure(const Server& server, const std::vector<std::string>& lfns, size_t 
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::fprintf(stderr, "usage: open_bench CONNECTIONS SECONDS ROUNDS LFNS NAME=HOST:PORT...\n");
+    std::fprintf(stderr, "usage: open_bench CONNECTIONS SECONDS ROUNDS LFNS NAME=HOST:PORT=PID...\n");
     return 2;
   }
   const size_t connections = std::strtoul(argv[1], nullptr, 10);
@@ -98,17 +122,17 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(list, line);) lfns.push_back(line);
   std::vector<Server> servers;
   for (int i = 5; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const size_t equals = argument.find('=');
-    if (equals != std::string::npos) servers.push_back({argument.substr(0, equals), argument.substr(equals + 1)});
+    Server server;
+    if (Parse(argv[i], &server)) servers.push_back(server);
   }
   // A file that two connections share would be opened while it is open.
   if (connections == 0 || seconds <= 0 || servers.size() + 5 != static_cast<size_t>(argc) || lfns.size() % connections != 0 ||
       lfns.empty()) {
-    std::fprintf(
-        stderr,
-        "open_bench: the number of LFNs (%zu in %s) must be a multiple of CONNECTIONS, SECONDS more than 0, a server NAME=HOST:PORT\n",
-        lfns.size(), argv[4]);
+    std::fprintf(stderr,
+                 "open_bench: the number of LFNs (%zu in %s) must be a multiple of CONNECTIONS, SECONDS more than 0, a server "
+                 "NAME=HOST:PORT=PID of a "
+                 "process that runs\n",
+                 lfns.size(), argv[4]);
     return 2;
   }
 

@@ -4,7 +4,7 @@
 // meanwhile; the others sleep until they are called, because work comes while nobody looks, or waits behind work that takes long (kLong).
 // Where nothing came for kAwake the one sleeps too. Handing work over therefore costs a fraction of a microsecond on a busy server, and a
 // piece of work waits kLookEvery, or as long as a piece before it takes. With several threads two pieces may be done at once.
-// Where several pieces cost together what one does (`at_once`), a thread takes what is there as one, and no other is called meanwhile
+// Where several pieces had better be done together (`at_once`), a thread takes what is there as one, and no other is called meanwhile
 // until there are so many again.
 // Thread-safe. Failure: Add says where the queue is full. The destructor does what is still there first.
 #pragma once

@@ -40,7 +40,8 @@ class Model {
   virtual void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept {
     for (size_t i = 0; i < rows.size(); ++i) Predict(bundle, rows[i], &out[i]);
   }
-  // How many of them cost together hardly more than one does; 1 where each costs the same. May change at any time.
+  // How many of them one thread had better ask for together, as they cost hardly more than one does, or less than another thread; 1 where
+  // each is waited for. May change at any time.
   virtual size_t rows_at_once() const noexcept { return 1; }
 
   // Whether this bundle may answer from now on: kReady after its golden rows came back as they should; kUsable where the embedded copy is
