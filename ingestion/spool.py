@@ -241,9 +241,24 @@ class Spool:
         """Whether the folder is the one whose lock we hold: where its disk is not mounted any more, another one may be in its place."""
         try:
             ours, there = os.fstat(self._lock), (self._folder / "lock").stat()
+        except FileNotFoundError:
+            return self._locked_again()
         except OSError:
             return False
-        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) or self._locked_again()
+
+    def _locked_again(self) -> bool:
+        """Where what we wrote is there, and nobody has it: the lock was deleted, or the disk was mounted again under another number."""
+        try:
+            if not any(each.held and each.path.exists() for each in self._segments):
+                return False
+            held = lock.take(self._folder / "lock", 0o640)
+        except (OSError, lock.Held):
+            return False
+        os.close(self._lock)
+        self._lock = held
+        self._say(f"the lock of the spool {self._folder} was not ours any more; it is locked anew")
+        return True
 
     def _recover(self) -> None:
         dropped = self._position.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -186,6 +187,39 @@ def test_what_kafka_acknowledged_is_written_not_what_the_full_spool_dropped(plac
     place.die(spool)
     place.open(max_bytes=16_384)
     assert place.lost["gstream", "spool_full"] == lost + 10 * 3
+
+
+@pytest.mark.parametrize("how", ["the lock is deleted", "the disk is mounted under another number"])
+def test_a_spool_that_is_there_again_is_locked_again(place, how):
+    spool = place.open()
+    taken = [frame(number) for number in range(10)]  # a whole segment: the next frame begins one
+    for each in taken:
+        assert spool.append(each)
+    if how == "the lock is deleted":
+        (place.folder / "lock").unlink()
+    else:  # a copy's files have other numbers
+        disk = place.folder.rename(place.folder.with_name("disk"))
+        shutil.copytree(disk, place.folder)
+    taken += [frame(number) for number in range(10, 80)]
+    for each in taken[10:]:
+        assert spool.append(each)
+    assert place.said == [f"the lock of the spool {place.folder} was not ours any more; it is locked anew"]
+    with pytest.raises(SpoolError, match="in use by another collector"):
+        place.open()
+    assert drain(spool) == taken
+    assert not place.lost
+
+
+def test_a_spool_that_another_collector_has_taken_meanwhile_is_left_to_it(place):
+    spool = place.open()
+    for number in range(10):
+        assert spool.append(frame(number))
+    (place.folder / "lock").unlink()
+    other = place.open()
+    taken = [number for number in range(10, 80) if spool.append(frame(number))]
+    assert len(taken) < 40
+    assert spool.trouble == "takes no records: No such device"
+    assert drain(other) == [frame(number) for number in range(10)]
 
 
 def test_nothing_is_written_beneath_the_place_of_a_disk_that_is_not_mounted(place):
