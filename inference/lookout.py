@@ -13,7 +13,7 @@ from .registry import Registry, RegistryError, Version
 
 
 class Lookout:
-    """What ``champion`` names, as it was seen last by who follows it. One thread."""
+    """What ``champion`` names, as it was seen last by who follows it. One thread, but for :meth:`is_still`."""
 
     def __init__(self, registry: Registry, poll_s: float) -> None:
         self.champion: Version | None = None
@@ -33,6 +33,14 @@ class Lookout:
         self._next_s = time.monotonic() + self._poll_s
         self.woken = False
         self.champion = self._registry.champion()
+
+    def is_still(self, version: Version) -> bool:
+        """Whether the alias names ``version`` now, as far as the registry says. From any thread."""
+        try:
+            champion = self._registry.champion()
+        except (RegistryError, OSError):
+            return True
+        return champion is None or champion.number == version.number
 
     def judging(self, version: Version) -> None:
         """A replay may take long, and nobody waits for one of a version that is the champion no more, or has been forced meanwhile.

@@ -155,12 +155,13 @@ class Watch:
 
     def _spared(self, live: str) -> Callable[[str], bool]:
         """Which default an endpoint keeps though ``live`` is live here: hosts that share it, and are not all as far, must not move it
-        to and fro. The champion is moved by nobody; of two versions that are not, the newer one stays.
+        to and fro. The champion is moved by nobody; of two versions that are not, the newer one stays. Whether what is live is still the
+        champion is asked again where a default is to be moved to it: another host may have seen the alias move since.
         """
         champion = self._lookout.champion
         name = self.registry.name_of(champion.number) if champion is not None else ""
-        if name == live:
-            return lambda _: False
+        if champion is not None and name == live:
+            return lambda _: not self._lookout.is_still(champion)
         number = self.bundles_.number_of(live) or 0
         return lambda default: default == name or (self.bundles_.number_of(default) or 0) > number
 

@@ -83,6 +83,27 @@ def test_a_host_that_lags_leaves_the_champion_the_default(hosts, publish, server
     assert defaults == ["reuse_v1", "reuse_v2"]
 
 
+def test_a_host_whose_look_at_the_alias_is_older_leaves_it_too(hosts, publish, server, defaults, monkeypatch):
+    """The other one has followed the alias in between."""
+    publish()
+    rounds(hosts)
+    begin = hosts[1]._lookout.begin
+
+    def begin_early():
+        begin()
+        publish()
+        hosts[0].round()
+
+    with monkeypatch.context() as late:
+        late.setattr(hosts[1]._lookout, "begin", begin_early)
+        hosts[1].round()
+    assert live(hosts) == ["reuse_v2", "reuse_v1"]
+    assert defaults == ["reuse_v1", "reuse_v2"]
+    rounds(hosts)
+    assert live(hosts) == ["reuse_v2", "reuse_v2"]
+    assert defaults == ["reuse_v1", "reuse_v2"]
+
+
 def test_a_host_that_cannot_go_back_leaves_it_too(hosts, publish, registry, server, defaults):
     """The champion is the older one."""
     publish()
