@@ -32,6 +32,8 @@ PROGRAM = paths.BUILD / "plugin" / "open_bench"
 #: The servers, in the order of the table; the first is what the others are compared with.
 SERVERS = ("none", "control", "embedded", "endpoint")
 CONNECTIONS = (1, 16)
+#: At least so much of the rate without the plugin; and at most so many microseconds more at the median.
+RATE_BARS, ADDED_BARS_US = {"embedded": 0.97}, {"endpoint": 300.0}
 FILES = 512
 #: More than a block: a file that a read of 4 KiB completes may end XRootD 5.5 (https://github.com/xrootd/xrootd/issues/2533).
 FILE_BYTES = 2 * xrootd.BLOCK_BYTES
@@ -111,6 +113,22 @@ def table(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def verdicts(rows: list[dict[str, Any]]) -> list[str]:
+    """For each bar and number of connections whether the figure meets it. A rate whose interval holds the bar says neither."""
+    said = []
+    for row in rows:
+        bar, most_us = RATE_BARS.get(row["server"]), ADDED_BARS_US.get(row["server"])
+        where = f"{row['server']}, {row['connections']} connection{'s' if row['connections'] > 1 else ''}"
+        if bar is not None:
+            open_ = row["rate_ratio_low"] < bar <= row["rate_ratio_high"]
+            met = "not told apart from its bar" if open_ else "meets its bar" if row["rate_ratio"] >= bar else "misses its bar"
+            said.append(f"{where}: {row['rate_ratio']:.3f} {met} of {bar:g}")
+        if most_us is not None:
+            met = "meets its bar" if row["p50_added_us"] <= most_us else "misses its bar"
+            said.append(f"{where}: {row['p50_added_us']:+,.0f} µs {met} of {most_us:g} µs")
+    return said
 
 
 def median_interval(count: int) -> tuple[int, int]:

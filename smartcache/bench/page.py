@@ -77,7 +77,7 @@ def _opens(result: dict[str, Any]) -> str:
         f"Medians of {result['rounds']} rounds of {result['seconds']:g} s, over {result['starts']} starts of the caches. "
         f"Answers that the plugins counted: {answers}."
     )
-    return "\n".join([head, *lines, "", asked])
+    return "\n".join([head, *lines, "", asked, "", *(f"- {each}" for each in opens.verdicts(result["rows"]))])
 
 
 def _endpoint(result: dict[str, Any]) -> str:

@@ -62,6 +62,20 @@ def test_ratios_are_taken_within_a_round(measured):
     assert rows["endpoint"]["cpu_added_us"] == pytest.approx(350.0)
 
 
+@pytest.mark.parametrize(
+    ("rate", "low", "added_us", "said"),
+    [
+        (0.98, 0.971, 300.0, ["0.980 meets its bar of 0.97", "+300 µs meets its bar of 300 µs"]),
+        (0.98, 0.969, 301.0, ["0.980 not told apart from its bar of 0.97", "+301 µs misses its bar of 300 µs"]),
+        (0.95, 0.94, -9.0, ["0.950 misses its bar of 0.97", "-9 µs meets its bar of 300 µs"]),
+    ],
+)
+def test_the_bars(rate, low, added_us, said):
+    row = {"connections": 16, "rate_ratio": rate, "rate_ratio_low": low, "rate_ratio_high": rate + 0.01, "p50_added_us": added_us}
+    rows = [{**row, "server": name} for name in opens.SERVERS]
+    assert opens.verdicts(rows) == [f"embedded, 16 connections: {said[0]}", f"endpoint, 16 connections: {said[1]}"]
+
+
 @pytest.mark.parametrize(("rounds", "each"), [(60, [6] * 10), (12, [2, 2] + [1] * 8), (1, [1])])
 def test_rounds_are_spread_over_the_starts(rounds, each):
     assert opens.Length(rounds).rounds_of_starts() == each
@@ -83,10 +97,14 @@ def test_the_page_shows_what_was_kept(folder, measured):
     assert json.loads(kept.read_text())["command"] == "smartcache bench opens"
     assert page.write() == ["opens"]
     text = page.PAGE.read_text()
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert "| 1 | embedded | 730 | 0.970 (0.960 to 0.980) | 154 | +4 | 616 | 308 | +8 |" in text
     assert "`smartcache bench opens`" in text
     assert "embedded: model 7" in text
+    assert (
+        "- embedded, 1 connection: 0.970 not told apart from its bar of 0.97\n- endpoint, 1 connection: +175 µs meets its bar of 300 µs\n"
+        in text
+    )
     assert text.startswith("before\n")
     assert "between\n<!-- core -->\nnone\n" in text
     assert text.endswith("after\n")
