@@ -153,7 +153,9 @@ def parsed(messages: DataFrame, kafka: Kafka, kinds: Collection[str] = tuple(KIN
     from pyspark.sql import functions as F
 
     text = F.col("value").cast("string")
-    fields = messages.withColumns({f"_{name}": _read(text, KINDS[name]) for name in kinds})
+    # Each message is read once: as what its topic says.
+    of_topic = {name: F.col("topic") == topic for topic, name in topics(kafka, kinds).items()}
+    fields = messages.withColumns({f"_{name}": F.when(of_topic[name], _read(text, KINDS[name])) for name in kinds})
     names, records, reasons, caches, lfns = [], [], [], [], []
     for topic, name in topics(kafka, kinds).items():
         here = F.col("topic") == topic

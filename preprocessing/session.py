@@ -28,7 +28,7 @@ _LOG = Path(__file__).with_name("log4j2.properties")
 
 
 def spark_session(config: Config, app: str, *, streaming: bool = False) -> SparkSession:
-    """Start (or get) the session that [spark] describes; `streaming`: with the Kafka connector's jars, and for many small batches.
+    """Start (or get) the session that [spark] describes; `streaming`: with the Kafka connector's jars.
 
     [spark] options come last. Under ``spark-submit`` the master, the deploy mode and the log settings stay what the user gave.
     :class:`ConfigError` where [spark] jars_dir holds no jars.
@@ -47,8 +47,7 @@ def spark_session(config: Config, app: str, *, streaming: bool = False) -> Spark
         if local:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             options.append("-XX:+UseSerialGC")
-            if streaming:
-                # On one machine batches are small: compiling them, by the JVM's second compiler or by Spark, costs more than they do.
+            if streaming and config.spark.quick_start:
                 options.append("-XX:TieredStopAtLevel=1")
                 settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
         settings["spark.driver.extraJavaOptions"] = " ".join(options)

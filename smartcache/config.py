@@ -201,6 +201,7 @@ class Scan(_Section):
 class Spark(_Section):
     master: str
     shuffle_partitions: PositiveInt
+    quick_start: bool
     options: dict[Annotated[str, Field(pattern=r"^spark\.")], str]
     jars_dir: str
 

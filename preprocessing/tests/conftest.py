@@ -94,6 +94,7 @@ job_topic = "{names["job"]}"
 [spark]
 master = "local[2]"
 shuffle_partitions = 2
+quick_start = true
 jars_dir = "{paths.SPARK_JARS}"
 options = {{ {options} }}
 [streaming]

@@ -217,8 +217,12 @@ def _watch(process: Process, done: Callable[[], bool]) -> Spent:
 
 
 def _resident(pid: int) -> tuple[int, int]:
-    """The bytes of a process and its children: of those that are JVMs, and of the others."""
+    """The bytes of a process and its children: of those that are JVMs, and of the others.
+
+    A JVM's child that is its program still is about to become another one, and has until then its parent's memory, which counts once.
+    """
     jvm = python = 0
+    jvms = set()
     try:
         root = psutil.Process(pid)
         family = [root, *root.children(recursive=True)]
@@ -226,9 +230,13 @@ def _resident(pid: int) -> tuple[int, int]:
         return 0, 0
     for each in family:
         try:
+            is_jvm = Path(each.exe()).name == "java"
+            if is_jvm and each.ppid() in jvms:
+                continue
             # What workers share with who forked them counts once.
             size = each.memory_full_info().pss
-            if each.name() == "java":
+            if is_jvm:
+                jvms.add(each.pid)
                 jvm += size
             else:
                 python += size

@@ -169,6 +169,7 @@ def configuration(plan: Plan, ports: Ports, run: Path, plugin_textfile: Path) ->
         "spark": {
             "jars_dir": str(paths.SPARK_JARS),
             "shuffle_partitions": 1,
+            "quick_start": True,
             "options": {"spark.local.dir": str(scratch(run)), "spark.sql.warehouse.dir": str(scratch(run) / "warehouse")},
         },
         "streaming": {

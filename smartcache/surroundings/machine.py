@@ -63,7 +63,7 @@ _HEADERS: Final = (
     _Header("XrdOss/XrdOss.hh", "plugin"),
     _Header("XrdCl/XrdClFile.hh", "plugin"),
     _Header("Python.h", "core"),
-    _Header("curl/curl.h", "plugin", "libcurl", (7, 85)),
+    _Header("curl/curl.h", "plugin", "libcurl", (7, 87)),
     _Header("microhttpd.h", "plugin", "libmicrohttpd", (0, 9, 70)),
     _Header("nlohmann/json.hpp", "core", "nlohmann_json", (3, 11)),
     _Header("openssl/evp.h", "core", "openssl"),

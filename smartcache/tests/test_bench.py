@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -336,6 +337,22 @@ def test_what_spark_took_is_kept_after_each_number_of_opens(folder, monkeypatch)
     assert page.write() == ["spark"]
     assert page.PAGE.read_text().count("| 1,000 |") == len(spark.BATCH) + 1
     assert [path.name for path in results.FOLDER.iterdir()] == ["spark.json"]
+
+
+def test_a_jvm_that_is_about_to_become_another_program_counts_once(tmp_path):
+    """A JVM starts each program by way of a child that shares its memory; here it is one of the same program, with memory of its own."""
+    java = tmp_path / "java"
+    shutil.copy(os.path.realpath(sys.executable), java)
+    hold = "import sys; held = bytearray(b'x' * (64 << 20)); print('ready', flush=True); sys.stdin.read()"
+    start = f"import subprocess, sys; subprocess.run([sys.argv[1], '-c', {hold!r}])"
+    environment = {**os.environ, "PYTHONHOME": sys.base_prefix}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([java, "-c", start, java], **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        jvm, python = spark._resident(process.pid)
+        process.stdin.close()
+    assert 0 < jvm < 64 << 20
+    assert python == 0
 
 
 @pytest.mark.slow
