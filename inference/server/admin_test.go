@@ -177,6 +177,27 @@ func TestNameStandsForOneContent(t *testing.T) {
 	mustFail(t, status, body, 404, "reuse_v3")
 }
 
+// TestAliasesThatCantBeRead are set aside: the models are served.
+func TestAliasesThatCantBeRead(t *testing.T) {
+	for _, content := range []string{"", `{"": "reu`, "[]"} {
+		folder := modelDir(t, "reuse_v1")
+		place := filepath.Join(folder, aliasFile)
+		if err := os.WriteFile(place, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		e := start(t, folder, nil)
+		if status, body := e.call("POST", "/json", asked(t, "reuse_v1", 1)); status != 200 {
+			t.Errorf("%q: %d %s", content, status, body)
+		}
+		if kept, err := os.ReadFile(place + ".bad"); err != nil || string(kept) != content {
+			t.Errorf("%q was not kept: %q, %v", content, kept, err)
+		}
+		if status, body := e.admin("POST", "/params", strings.NewReader(`{"name":"reuse_v1"}`)); status != 200 {
+			t.Errorf("%q: no alias can be set: %d %s", content, status, body)
+		}
+	}
+}
+
 func TestRefusedUploadsLeaveNothing(t *testing.T) {
 	outer := t.TempDir()
 	folder := filepath.Join(outer, "models")
@@ -228,6 +249,7 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 		{"gzip that is none", with(), true, 400, "archive:"},
 		{"a wrong checksum", bad, true, 400, "checksum"},
 		{"too long a body", with(entry{name: "reuse_v1/long", content: strings.Repeat("x", 1<<20)}), false, 413, "at most 1048576 bytes"},
+		{"much that is not there", bytes.NewReader(sparse(t, "reuse_v1/long", 1<<40)), false, 413, "at most 1048576 bytes"},
 		{"too much when unpacked", gzipped(t, with(entry{name: "reuse_v1/long", content: strings.Repeat("x", 1<<20)})), true, 413, "at most 1048576 bytes"},
 		{"no SavedModel", edited("saved_model.pb", func(string) string { return "" }), false, 422, "SavedModel"},
 		{"a broken SavedModel", edited("saved_model.pb", func(s string) string { return s[:len(s)/2] }), false, 422, "SavedModel"},

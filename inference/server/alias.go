@@ -24,7 +24,10 @@ func (r *registry) readAliases() error {
 	}
 	aliases := map[string]string{}
 	if err := json.Unmarshal(text, &aliases); err != nil {
-		return fmt.Errorf("%s: %w: mend or remove it", aliasFile, err)
+		// A full disk may have left half of it. Whoever serves by an alias says so again; those that name their model are served now.
+		r.log.Error("aliases can't be read: set aside, there are none now", "file", aliasFile, "as", aliasFile+".bad", "error", err)
+		place := filepath.Join(r.folder, aliasFile)
+		return os.Rename(place, place+".bad")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +55,13 @@ func (r *registry) setAlias(alias, name string) *failure {
 	fresh := filepath.Join(r.folder, aliasFile+".new")
 	err := os.WriteFile(fresh, toJSON(aliases), 0o644)
 	if err == nil {
-		err = errors.Join(syncFolder(fresh), os.Rename(fresh, filepath.Join(r.folder, aliasFile)), syncFolder(r.folder))
+		err = syncPath(fresh) // a disk may say only now that it is full
+	}
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(r.folder, aliasFile))
+	}
+	if err == nil {
+		err = syncPath(r.folder)
 	}
 	if err != nil {
 		r.log.Error("alias can't be stored", "alias", alias, "error", err)

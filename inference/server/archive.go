@@ -31,6 +31,7 @@ func unpack(stream io.Reader, into string, limit int64) (name string, err error)
 	defer root.Close()
 	limited := &limitedReader{stream, limit}
 	archive := tar.NewReader(limited)
+	left := limit // of what the files are together: one that is sparse is more than its bytes in the stream
 	for entries := 0; ; entries++ {
 		header, err := archive.Next()
 		if err == io.EOF {
@@ -66,6 +67,9 @@ func unpack(stream io.Reader, into string, limit int64) (name string, err error)
 		case tar.TypeReg:
 			if !inside {
 				return "", fmt.Errorf("entry %s: must lie in a folder that is named as the model", shown(header.Name))
+			}
+			if left -= header.Size; left < 0 {
+				return "", errTooLarge
 			}
 			err = unpackFile(root, place, archive)
 		default:

@@ -70,6 +70,7 @@ func (s served) predictions(t *testing.T) {
 		bodies := [][]byte{[]byte(`{ "values" : [` + strings.Join(texts, " , ") + `], "model":"` + s.name + `" }`)}
 		for _, fields := range []map[string]any{
 			{"model": s.name, "values": row}, {"model": s.name, "keys": keys, "values": row}, {"model": s.name, "keys": []string{}, "values": row},
+			{"model": s.name, "keys": []string(nil), "values": row},
 		} {
 			body, err := json.Marshal(fields)
 			if err != nil {

@@ -30,9 +30,10 @@ type fastListener struct {
 
 	closing sync.Once
 
-	mu    sync.Mutex
-	count uint64                 // of connections so far
-	conns map[*fastConn]struct{} // that net/http has not taken over
+	mu       sync.Mutex
+	count    uint64                 // of connections so far
+	conns    map[*fastConn]struct{} // that net/http has not taken over
+	stopping bool
 }
 
 func newFastListener(listener net.Listener, s *server) *fastListener {
@@ -49,6 +50,9 @@ func (l *fastListener) Accept() (net.Conn, error) {
 	l.count++
 	c.number = l.count
 	l.conns[c] = struct{}{}
+	if l.stopping { // it came before the listener was closed
+		c.stop()
+	}
 	l.mu.Unlock()
 	return c, nil
 }
@@ -85,11 +89,9 @@ func (l *fastListener) drain(ctx context.Context) {
 func (l *fastListener) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.stopping = true
 	for c := range l.conns {
-		c.stopping.Store(true)
-		if !c.inRequest.Load() {
-			_ = c.SetReadDeadline(time.Unix(1, 0)) // one that is closed needs none
-		}
+		c.stop()
 	}
 }
 
@@ -116,6 +118,14 @@ type fastConn struct {
 	buffer     []byte    // grows to fastBytes
 	unread     []byte    // the part of buffer that was read and not answered
 	reply      []byte
+}
+
+// stop ends it, after the request that it is in.
+func (c *fastConn) stop() {
+	c.stopping.Store(true)
+	if !c.inRequest.Load() {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // one that is closed needs none
+	}
 }
 
 func (c *fastConn) Read(p []byte) (int, error) {

@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -188,6 +190,33 @@ func stopEndsPlainConnections(t *testing.T, age time.Duration) {
 }
 
 // FuzzHead holds the parser of headers against net/http: a request that fastConn takes is the same one to net/http.
+// TestConnectionFromBeforeTheStop was taken just before the listener was closed, and is seen after those that there were have been stopped.
+func TestConnectionFromBeforeTheStop(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := newFastListener(plain, nil)
+	defer listener.Close()
+	client, err := net.Dial("tcp", plain.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	listener.stop()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.(*fastConn).Conn.Close()
+	if !conn.(*fastConn).stopping.Load() {
+		t.Error("it goes on")
+	}
+	if _, err := conn.(*fastConn).Conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it waits for a request: %v", err)
+	}
+}
+
 func FuzzHead(f *testing.F) {
 	s := &server{}
 	for _, path := range []string{"/json", "/predict/json"} {

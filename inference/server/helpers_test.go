@@ -281,6 +281,26 @@ func archive(t testing.TB, entries ...entry) *bytes.Buffer {
 	return &out
 }
 
+// sparse is an archive of one file that has one byte and says that it is so many, the others zero (GNU's format 0.1, which no writer has here).
+func sparse(t testing.TB, name string, size int64) []byte {
+	t.Helper()
+	var records strings.Builder
+	for _, field := range []string{fmt.Sprintf("GNU.sparse.size=%d", size), "GNU.sparse.numblocks=1", "GNU.sparse.map=0,1"} {
+		length := len(field) + 4 // of two digits, a space and the end of the line
+		fmt.Fprintf(&records, "%d %s\n", length, field)
+	}
+	raw := archive(t, entry{name: "pax", content: records.String()}, entry{name: name, content: "x"}).Bytes()
+	header := raw[:512]
+	header[156] = tar.TypeXHeader
+	copy(header[148:156], "        ")
+	sum := 0
+	for _, each := range header {
+		sum += int(each)
+	}
+	copy(header[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	return raw
+}
+
 // packed is the model `from` as an upload under another name, each file passed through edit (nil: as it is; an empty result leaves it out).
 func packed(t testing.TB, from, name string, edit func(file, content string) string) []entry {
 	t.Helper()

@@ -228,7 +228,7 @@ func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","values":[1,-2.5e-3,0,1E+2]}`, ` { "keys" : ["a","\u00e4\"b"] , "rows":[[1,2],[3,4]],"model":"m" } `,
 		`{"model":"m","values":[1e39]}`, `{"model":"m","values":[null]}`, `{"model":"m","values":[01]}`, `{"model":"m","values":[1.]}`,
-		`{"model":"m","values":[1,]}`, `{"mod\u0065l":"m","values":[1]}`, `{"model":"\ud800","values":[1]}`, "{\"model\":\"\x01\",\"values\":[1]}", `{}`,
+		`{"model":"m","values":[1,]}`, `{"mod\u0065l":"m","values":[1]}`, `{"model":"m","keys": null ,"values":[1]}`, `{"model":"\ud800","values":[1]}`, "{\"model\":\"\x01\",\"values\":[1]}", `{}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -195,7 +195,7 @@ func (r *registry) install(fresh, name string) (installed bool, _ *failure) {
 		r.log.Error("upload can't be stored", "model", name, "error", err)
 		return false, notStored("upload", err)
 	}
-	if err := syncFolder(r.folder); err != nil {
+	if err := syncPath(r.folder); err != nil {
 		r.log.Warn("the model's folder may not survive a power failure", "model", name, "error", err)
 	}
 	r.mu.Lock()
@@ -296,11 +296,11 @@ func syncTree(folder string) error {
 		if err != nil {
 			return err
 		}
-		return syncFolder(path)
+		return syncPath(path)
 	})
 }
 
-func syncFolder(path string) error {
+func syncPath(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"unsafe"
@@ -58,6 +59,9 @@ func (q *request) parse() *failure {
 		case "keys":
 			if err := once(&seen.keys, "keys"); err != nil {
 				return err
+			}
+			if p.null() { // as Go's encoder writes a list that is none
+				return nil
 			}
 			return p.list('[', ']', func(int) *failure {
 				key, err := p.string()
@@ -177,6 +181,16 @@ func (p *parser) list(open, shut byte, element func(i int) *failure) *failure {
 		}
 		return p.unexpected("a comma or a " + string(shut))
 	}
+}
+
+// null reads `null`, where that is next.
+func (p *parser) null() bool {
+	p.space()
+	found := bytes.HasPrefix(p.text[p.at:], []byte("null"))
+	if found {
+		p.at += len("null")
+	}
+	return found
 }
 
 // string reads a string; what it returns may be a part of text.
