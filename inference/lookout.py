@@ -35,12 +35,12 @@ class Lookout:
         self.champion = self._registry.champion()
 
     def is_still(self, version: Version) -> bool:
-        """Whether the alias names ``version`` now, as far as the registry says. From any thread."""
+        """Whether the registry says that the alias names ``version`` now. From any thread."""
         try:
             champion = self._registry.champion()
         except (RegistryError, OSError):
-            return True
-        return champion is None or champion.number == version.number
+            return False
+        return champion is not None and champion.number == version.number
 
     def judging(self, version: Version) -> None:
         """A replay may take long, and nobody waits for one of a version that is the champion no more, or has been forced meanwhile.

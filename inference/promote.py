@@ -21,7 +21,7 @@ from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import Bundle, BundleError
 from .gates import Gate
-from .registry import CHAMPION, Registry, RegistryError, Version
+from .registry import CHAMPION, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
 
@@ -101,6 +101,8 @@ def _champion(registry: Registry, champion: Version | None, scratch: Path) -> Bu
         return ""
     try:
         return bundles.read(registry.download_bundle(champion, _made(scratch / "champion")))
+    except RegistryAbsent:
+        raise  # it may be compared with once the registry is back
     except (RegistryError, BundleError) as error:
         return f"version {champion.number} is the champion, but {error}"
 

@@ -12,7 +12,7 @@ from smartcache.inference import bundle as bundles
 from smartcache.inference import cli, export
 from smartcache.inference import promote as promotion
 from smartcache.inference.gates import expected_schema_hash
-from smartcache.inference.registry import RegistryError
+from smartcache.inference.registry import RegistryAbsent, RegistryError
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests import tables
@@ -287,6 +287,26 @@ def test_the_replay_decides(table):
     assert registry.aliases["champion"] == 1
     assert registry.known[2].tags["smartcache.gate.replay_miss_champion"].startswith("failed: byte miss 1.0000, the champion's 0.")
     assert promotion.promote(registry, config, schema, 2, force="to see").moved
+
+
+def test_a_champion_that_cannot_be_fetched_now_is_waited_for(table, monkeypatch):
+    """Else a moment's trouble at MLflow would let a worse version pass."""
+    config, registry, schema = table
+    promotion.promote(registry, config, schema, 2, force="to see")
+    download = registry.download_bundle
+
+    def away_for_the_champion(version, folder):
+        registry.absent = version.number == 2
+        try:
+            return download(version, folder)
+        finally:
+            registry.absent = False
+
+    monkeypatch.setattr(registry, "download_bundle", away_for_the_champion)
+    with pytest.raises(RegistryAbsent):
+        promotion.promote(registry, config, schema, 1)
+    assert registry.aliases["champion"] == 2
+    assert registry.known[1].tags == {}
 
 
 def test_a_champion_whose_files_are_gone_does_not_hold_up_its_successor(table):

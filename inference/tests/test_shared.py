@@ -104,6 +104,28 @@ def test_a_host_whose_look_at_the_alias_is_older_leaves_it_too(hosts, publish, s
     assert defaults == ["reuse_v1", "reuse_v2"]
 
 
+def test_a_default_is_left_alone_where_the_registry_goes_away_in_a_round(hosts, publish, server, registry, defaults, monkeypatch):
+    publish()
+    rounds(hosts)
+    publish()
+    rounds(hosts[:1])
+    begin = hosts[1]._lookout.begin
+
+    def begin_and_lose():
+        registry.aliases["champion"] = 1
+        begin()
+        registry.absent = True
+
+    with monkeypatch.context() as away:
+        away.setattr(hosts[1]._lookout, "begin", begin_and_lose)
+        hosts[1].round()
+    assert live(hosts) == ["reuse_v2", "reuse_v1"]
+    assert defaults == ["reuse_v1", "reuse_v2"]
+    registry.absent = False
+    rounds(hosts)
+    assert defaults == ["reuse_v1", "reuse_v2", "reuse_v1"]
+
+
 def test_a_host_that_cannot_go_back_leaves_it_too(hosts, publish, registry, server, defaults):
     """The champion is the older one."""
     publish()
