@@ -32,6 +32,8 @@ PSEQ_MODULUS = 1000
 PSEQ_FIRST = 1
 #: ``gs.type`` of pfc's stream; others (throttle, TPC, …) may be sent to the same port.
 PFC = "C"
+#: As XrdXrootdGStream writes it.
+_PFC_HEADER = b'"gs":{"type":"C",'
 
 _BETWEEN_RECORDS = re.compile(rb'\n(?=\{")')
 _PREFIX = b'{"event":"file_close","lfn":"'
@@ -162,12 +164,14 @@ class GStreamHandler:
         try:
             packet = parse_packet(raw)
         except ParseError as error:
-            # The header alone: the records of other g-streams, as of third-party copies, have users in them.
-            self._dead_letter(error, quotable(raw, b'{"code":').partition(b"\n")[0], recv_us)
+            # Of pfc's own all of it: its records, which can be had from there, name files only. Else the header alone: the records of
+            # other g-streams, as of third-party copies, have users in them.
+            kept = quotable(raw, b'{"code":')
+            head = kept.partition(b"\n")[0]
+            self._dead_letter(error, kept if _PFC_HEADER in head else head, recv_us)
             return
         server = self._identify(packet, source)
         if server is None:
-            # Of pfc's own all of it: its records, which can be had from there, name files only.
             reason = "the header does not name host and port, and no identity came; use `fullhdr` in xrootd.mongstream"
             self._dead_letter(ParseError("no_identity", reason), raw if packet.kind == PFC else raw.partition(b"\n")[0], recv_us)
             return

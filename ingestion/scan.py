@@ -49,7 +49,7 @@ class Counts:
     unreadable: int = 0
     folders: int = 0
     folders_unreadable: int = 0
-    #: Path and error of the first of these.
+    #: Path and error of the first file or folder of these.
     first_unreadable: str = ""
 
     def line(self) -> str:
@@ -111,7 +111,7 @@ class Scan:
                     self.counts.vanished += 1
                     continue
                 self.counts.folders_unreadable += 1
-                self.counts.first_unreadable = self.counts.first_unreadable or f"{os.fsdecode(folder)} ({error.strerror})"
+                self._name_unreadable(folder, error)
 
     def _take(self, path: bytes) -> None:
         counts = self.counts
@@ -133,8 +133,9 @@ class Scan:
         except _Changing:
             counts.changing += 1
             return
-        except OSError:
+        except OSError as error:
             counts.unreadable += 1
+            self._name_unreadable(path, error)
             return
         now_s = time.time()
         # A time far ahead of now is a wrong clock's; it would hold the file back for good.
@@ -150,6 +151,9 @@ class Scan:
             counts.records += 1
         if settled:
             self.seen.append(signature(path, status))
+
+    def _name_unreadable(self, path: bytes, error: OSError) -> None:
+        self.counts.first_unreadable = self.counts.first_unreadable or f"{os.fsdecode(path)} ({error.strerror})"
 
     def _lfn(self, path: bytes) -> bytes:
         below = path[len(self._root) :].strip(b"/").removesuffix(cinfo.SUFFIX)

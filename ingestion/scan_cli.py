@@ -113,12 +113,13 @@ def _run(config: Config, folder: Path, cache: str, prefix: str, output: str, sta
         sink.close()
     counts = scan.counts
     say(("stopped: " if stop.is_set() else "") + counts.line())
-    if counts.folders_unreadable:
+    unreadable = counts.folders_unreadable or counts.unreadable
+    if unreadable:
         say(
-            f"{counts.folders_unreadable} folders could not be read, and nothing below them: the first is {counts.first_unreadable}; run "
-            "it as a user that may read all of the cache, when its disks are there"
+            f"{counts.unreadable} files could not be read, and {counts.folders_unreadable} folders with all below them: the first is "
+            f"{counts.first_unreadable}; run it as a user that may read all of the cache, when its disks are there"
         )
-    return 130 if stop.is_set() else 1 if counts.folders_unreadable else 0
+    return 130 if stop.is_set() else 1 if unreadable else 0
 
 
 def _name(cache: str) -> str:

@@ -235,7 +235,8 @@ class Spool:
 
     def _release(self) -> None:
         self._close_reader()
-        os.close(self._lock)
+        with contextlib.suppress(OSError):  # of a disk that is gone
+            os.close(self._lock)
 
     def _has_folder(self) -> bool:
         """Whether the folder is the one whose lock we hold: where its disk is not mounted any more, another one may be in its place."""
@@ -248,15 +249,23 @@ class Spool:
         return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) or self._locked_again()
 
     def _locked_again(self) -> bool:
-        """Where what we wrote is there, and nobody has it: the lock was deleted, or the disk was mounted again under another number."""
+        """Where what we wrote is there, and nobody has it: the lock was deleted, or the disk was mounted again under another number.
+
+        Nor may anybody have had it meanwhile, who has left more behind. What is open may be on a disk that is not there any more.
+        """
+        ours = {each.path.name: each.held for each in self._segments}
         try:
-            if not any(each.held and each.path.exists() for each in self._segments):
+            there = {each.name for each in self._folder.iterdir() if _NAME.fullmatch(each.name)}
+            if not any(ours.get(name) for name in there) or max(there - ours.keys(), default="") > min(ours):
                 return False
-            held = lock.take(self._folder / "lock", 0o640)
+            held, before = lock.take(self._folder / "lock", 0o640), self._lock
         except (OSError, lock.Held):
             return False
-        os.close(self._lock)
         self._lock = held
+        with contextlib.suppress(OSError):
+            os.close(before)
+        self._writer.end()
+        self._close_reader()
         self._say(f"the lock of the spool {self._folder} was not ours any more; it is locked anew")
         return True
 
@@ -297,7 +306,9 @@ class Spool:
 
     def _in_trouble(self, error: OSError) -> None:
         if not self._write_trouble:
-            way_out = "make room, or change [spool] dir, max_bytes" if self._has_folder() else f"bring {self._folder} back"
+            way_out = f"bring {self._folder} back, or start the collector anew"
+            if self._has_folder():
+                way_out = "make room, or change [spool] dir, max_bytes"
             self._say(
                 f"the spool {self._folder} takes no records ({error.strerror}): they go to Kafka directly, and are dropped "
                 f"while it is away; {way_out}"

@@ -50,19 +50,24 @@ class Writer:
             try:
                 os.ftruncate(self._descriptor, size)
             except OSError:
-                os.close(self._descriptor)
-                self._descriptor = -1
+                with contextlib.suppress(OSError):
+                    os.close(self._taken())
             raise
 
     def end(self) -> None:
-        """Close the file, if there is one."""
+        """Close the file, if there is one. What a disk says only now of what it has taken, shows where that is read."""
         if self._descriptor < 0:
             return
         if self._fsync == "segment":
-            self._syncer.submit(_sync_and_close, self._descriptor)
+            self._syncer.submit(_sync_and_close, self._taken())
         else:
-            os.close(self._descriptor)
-        self._descriptor = -1
+            with contextlib.suppress(OSError):
+                os.close(self._taken())
+
+    def _taken(self) -> int:
+        """The descriptor, to be closed: whatever the system says to that, the number is another file's from then on."""
+        descriptor, self._descriptor = self._descriptor, -1
+        return descriptor
 
     def close(self) -> None:
         """Close the file, and wait until the disk has what it was told to write."""
@@ -81,4 +86,5 @@ def _sync_folder(path: Path) -> None:
 def _sync_and_close(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         os.fsync(descriptor)
-    os.close(descriptor)
+    with contextlib.suppress(OSError):
+        os.close(descriptor)

@@ -292,6 +292,15 @@ def test_who_sends_something_else_is_not_quoted(raw, handler, output):
     assert b"data" not in quoted
 
 
+@pytest.mark.parametrize("broken", [b'"pseq":"none"', b'"pseq":1,"stod":[]'])
+def test_pfcs_own_packet_is_kept_whole_under_a_broken_header(broken, handler, output):
+    """Its records name files only, and are to be had from there."""
+    raw = b'{"code":"g",' + broken + b',"gs":{"type":"C","tbeg":1,"tend":2}}\n{"event":"file_close","lfn":"/f"}\0'
+    handler.handle(raw, "127.0.0.1", NOW)
+    ((_, quoted),) = output.letters
+    assert quoted == raw
+
+
 def through_the_parser(raw, output):
     """The records of a packet as the general parser alone gives them."""
     parsed = parse_packet(raw)

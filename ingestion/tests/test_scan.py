@@ -323,6 +323,20 @@ def test_a_folder_that_cannot_be_read_is_said_and_is_a_failure(tree, tmp_path):
     assert "(File name too long)" in answer.stderr
 
 
+def test_a_file_that_cannot_be_read_is_said_and_is_a_failure(tree, tmp_path):
+    """A link to itself cannot be read by root either."""
+    put(tree, "/store/f")
+    put(tree, "/store/g")
+    loop = tree / "store" / "f.cinfo"
+    loop.unlink()
+    loop.symlink_to(loop)
+    out = tmp_path / "out.jsonl"
+    answer = command(tree, "--cache", CACHE, "--output", out)
+    assert answer.returncode == 1, answer.stderr
+    assert [json.loads(line)["lfn"] for line in out.read_text().splitlines()] == ["/store/g"]
+    assert f"1 files could not be read, and 0 folders with all below them: the first is {loop} (Too many levels" in answer.stderr
+
+
 def until_settled(tree):
     """Wait until the files are as old as a scan wants them."""
     until(lambda: time.time() - max(path.stat().st_ctime for path in tree.iterdir()) > 1.1, "at rest")

@@ -210,6 +210,68 @@ def test_a_spool_that_is_there_again_is_locked_again(place, how):
     assert not place.lost
 
 
+def test_what_is_taken_after_a_disk_was_exchanged_is_on_the_new_one(place):
+    """Copied elsewhere, and that mounted in its place, in the middle of a segment."""
+    spool = place.open()
+    for number in range(5):
+        assert spool.append(frame(number))
+    disk = place.folder.rename(place.folder.with_name("disk"))
+    shutil.copytree(disk, place.folder)
+    spool.tick(1.0)
+    assert place.said == [f"the lock of the spool {place.folder} was not ours any more; it is locked anew"]
+    for number in range(5, 10):
+        assert spool.append(frame(number))
+    place.die(spool)
+    assert drain(place.open()) == [frame(number) for number in range(10)]
+    assert not place.lost
+
+
+def test_a_close_that_fails_closes_no_other_file(place, monkeypatch):
+    """As on a network's disk, which may say only then that it is full. The number is another file's at once."""
+    spool = place.open()
+    close, others = os.close, []
+
+    def close_and_fail(descriptor):
+        is_segment = os.readlink(f"/proc/self/fd/{descriptor}").endswith(".spool")  # noqa: PTH115
+        close(descriptor)
+        if is_segment:
+            others.append(os.open(os.devnull, os.O_RDONLY))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "close", close_and_fail)
+    frames = [frame(number) for number in range(40)]
+    for each in frames:
+        assert spool.append(each)
+    monkeypatch.undo()
+    assert others
+    for each in others:
+        assert os.readlink(f"/proc/self/fd/{each}") == os.devnull  # noqa: PTH115
+        close(each)
+    assert drain(spool) == frames
+    assert not place.lost
+
+
+def test_a_spool_that_another_collector_has_had_meanwhile_is_left_alone(place):
+    """It has stopped since, with Kafka away: what it left has the name that our next segment would have."""
+    spool = place.open()
+    for number in range(10):
+        assert spool.append(frame(number))
+    (place.folder / "lock").unlink()
+    other = place.open()
+    taken = [frame(number) for number in range(10)]
+    for number in range(10, 20):
+        assert other.append(frame(number))
+    place.die(other)
+    (place.folder / "lock").unlink()
+    late = [number for number in range(20, 80) if spool.append(frame(number))]
+    assert len(late) < 20
+    assert spool.trouble == "takes no records: No such device"
+    place.die(spool)
+    found = drain(place.open())
+    assert [each for each in found if each in taken] == taken
+    assert [each for each in found if each not in taken][-10:] == [frame(number) for number in range(10, 20)]
+
+
 def test_a_spool_that_another_collector_has_taken_meanwhile_is_left_to_it(place):
     spool = place.open()
     for number in range(10):
@@ -237,7 +299,7 @@ def test_nothing_is_written_beneath_the_place_of_a_disk_that_is_not_mounted(plac
     assert spool.trouble == "takes no records: No such device"
     spool.tick(1.0)
     assert list(place.folder.iterdir()) == []
-    assert place.said[-1].endswith(f"bring {place.folder} back")
+    assert place.said[-1].endswith(f"bring {place.folder} back, or start the collector anew")
     place.folder.rmdir()
     disk.rename(place.folder)
     assert spool.append(frame(80))
