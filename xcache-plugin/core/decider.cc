@@ -100,8 +100,9 @@ struct Decider::Question {
   Model* model = nullptr;  // who is to be asked for `bundle`
   bool canary = false;
   Prediction prediction;
-  bool decided = false;            // whatever the portfolio says
-  bool later = false;              // no open waits for the answer
+  bool decided = false;  // whatever the portfolio says
+  // How long those that are decided together, and that no open waits for, may still wait for the portfolio.
+  FilePortfolio::Duration* patience = nullptr;
   double part = 1, base_rate = 0;  // for the portfolio
 };
 
@@ -141,6 +142,7 @@ void Decider::DecideKept(const std::vector<KeptOpen>& opens) noexcept {
   try {
     told.resize(opens.size());
     std::vector<Question> questions(opens.size());
+    FilePortfolio::Duration patience = FilePortfolio::kPatience;
     const auto finish = [&](Question* question) {
       const auto i = static_cast<size_t>(question - questions.data());
       const Decision decision = Finish(question);
@@ -150,7 +152,7 @@ void Decider::DecideKept(const std::vector<KeptOpen>& opens) noexcept {
     std::vector<Question*> to_ask;
     for (size_t i = 0; i < opens.size(); ++i) {
       questions[i].start = start;
-      questions[i].later = true;
+      questions[i].patience = &patience;
       if (Begin(opens[i].open, &questions[i]))
         to_ask.push_back(&questions[i]);
       else
@@ -291,12 +293,15 @@ void Decider::Vote(const Question& question, Judgement* judged) {
                         question.prediction.outputs,
                         judged->scored.score >= judged->scored.admit};
   }
-  const auto spent = std::chrono::steady_clock::now() - question.start;
+  const auto begin = std::chrono::steady_clock::now();
   const auto deadline =
       std::chrono::duration_cast<FilePortfolio::Duration>(std::chrono::duration<double, std::milli>(config_.model.deadline_ms));
-  const FilePortfolio::Says says = portfolio_->Opened(
-      {question.parsed.file, question.parsed.dataset, open.t_us, open.size, question.part, question.base_rate},
-      forecast ? &*forecast : nullptr, question.later ? FilePortfolio::kPatience : FilePortfolio::PatienceAfter(spent, deadline));
+  const FilePortfolio::Says says =
+      portfolio_->Opened({question.parsed.file, question.parsed.dataset, open.t_us, open.size, question.part, question.base_rate},
+                         forecast ? &*forecast : nullptr,
+                         question.patience ? *question.patience : FilePortfolio::PatienceAfter(begin - question.start, deadline));
+  if (question.patience)
+    *question.patience = std::max(FilePortfolio::Duration::zero(), *question.patience - (std::chrono::steady_clock::now() - begin));
   if (says.known && !question.decided) judged->verdict = policy_.ByVote(says.stores, says.guarded, open.on_disk, Uniform());
 }
 

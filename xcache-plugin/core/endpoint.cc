@@ -122,10 +122,11 @@ void EndpointModel::AskPatiently(EndpointConnection* connection, const Bundle& b
   const unsigned ca = ca_;
   connection->Renew(ca);
   Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
-  if (connection->bad_bundle() && said_bad_ca_.exchange(ca) != ca && log_)
+  const bool is_none = connection->bad_bundle() && Readable(ca_path_);  // else it is gone, for now
+  if (is_none && said_bad_ca_.exchange(ca) != ca && log_)
     log_("[model] ca_file must be a file of certificates (PEM), but \"" + ca_path_ +
          "\" is none that can be loaded; what was loaded before, if anything, stays in use until the file changes");
-  if (!connection->Settle()) Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
+  if (!connection->Settle(is_none)) Ask(connection, bundle, rows, Clock::now() + kWarmDeadline);
 }
 
 void EndpointModel::Ask(EndpointConnection* connection, const Bundle& bundle, const Rows& rows, Clock::time_point deadline) {
@@ -273,7 +274,7 @@ void EndpointModel::Refresh(const Bundle& bundle) {
   while (const EndpointPool::Lease lease = pool_->TakeIdle(wanted)) {
     Prediction prediction;
     AskPatiently(lease.get(), bundle, {&input, &prediction, 1});
-    if (prediction.answered) continue;
+    if (prediction.answered && lease.get()->ca() == ca_) continue;
     refresh_at_ = Clock::now() + kRefreshAgain;
     return;
   }
@@ -296,9 +297,10 @@ void EndpointModel::ReadFiles() {
   if (ca_path_.empty()) return;
   // As long as there is none, what was loaded stays.
   if (const std::string state = StateOf(ca_path_); !state.empty() && state != ca_seen_) {
-    if (!ca_seen_.empty()) ++ca_;
+    if (looked_for_ca_) ++ca_;
     ca_seen_ = state;
   }
+  looked_for_ca_ = true;
 }
 
 void EndpointModel::Complain(const char* field, const std::string& path, bool readable, bool* said) {

@@ -95,13 +95,13 @@ void EndpointConnection::Renew(unsigned ca) {
   Forget();  // it had nothing loaded either
 }
 
-bool EndpointConnection::Settle() {
+bool EndpointConnection::Settle(bool is_none) {
   if (!before_.handle) return true;
   if (!loaded_) {
     std::swap(handle_, before_.handle);
     std::swap(resolve_, before_.resolve);
     route_ = std::move(before_.route);
-    if (!bad_bundle_) ca_ = before_.ca;
+    if (!is_none) ca_ = before_.ca;
     loaded_ = true;
     Forget();
     return false;

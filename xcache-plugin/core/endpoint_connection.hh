@@ -50,9 +50,9 @@ class EndpointConnection {
 
   // Begins anew where the CA bundle has changed: disconnected, with nothing loaded. What there was is kept for Settle.
   void Renew(unsigned ca);
-  // After the first Perform behind Renew: false where the new bundle was not loaded, and what there was is in use again. A bundle that
-  // cannot be loaded is not tried again until it changes.
-  bool Settle();
+  // After the first Perform behind Renew: false where the new bundle was not loaded, and what there was is in use again. The next Renew
+  // tries anew, unless the bundle `is_none`: then not before it changes.
+  bool Settle(bool is_none);
   // Whether the last Perform failed because the CA bundle is none.
   bool bad_bundle() const { return bad_bundle_; }
   // Follows a change of address or token.

@@ -105,6 +105,21 @@ TEST_F(EndpointTlsTest, ABundleThatIsNoneIsNamedAndTheOneBeforeStaysInUse) {
   EXPECT_LT(longest_s_, load_s_ / 2);
 }
 
+TEST_F(EndpointTlsTest, AChangedBundleWhileNewConnectionsAreRefusedIsTriedOnceASecond) {
+  EndpointModel model(config_, features_.size());
+  ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;
+  server_.RefuseNew();
+  Believe(theirs_);
+  ASSERT_TRUE(WaitUntil([&] { return server_.refused() >= 1; }));
+  const auto first = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Open(model), Reason::kModel) << i;
+  ASSERT_TRUE(WaitUntil([&] { return server_.refused() >= 3; }));
+  EXPECT_GT(std::chrono::steady_clock::now() - first, std::chrono::milliseconds(1500));
+  server_.Restart(&theirs_);
+  EXPECT_TRUE(WaitUntil([&] { return Open(model) == Reason::kModel; }));
+  EXPECT_LT(longest_s_, load_s_ / 2);
+}
+
 TEST_F(EndpointTlsTest, AChangedBundleWhileTheEndpointIsAwayIsLoadedOnceItIsBack) {
   EndpointModel model(config_, features_.size());
   ASSERT_EQ(model.Warm(bundle_, &finding_), Model::Warmth::kReady) << finding_.why;

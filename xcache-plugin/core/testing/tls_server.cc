@@ -105,6 +105,11 @@ void TlsServer::Restart(const Authority* authority) {
   for (const int client : clients_) ::shutdown(client, SHUT_RDWR);
 }
 
+void TlsServer::RefuseNew() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  context_ = nullptr;
+}
+
 void TlsServer::Accept() {
   for (int client; (client = ::accept(listener_, nullptr, nullptr)) >= 0;) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -136,6 +141,7 @@ void TlsServer::Serve(int client) {
       open = SSL_write(talk.get(), reply_.data(), static_cast<int>(reply_.size())) > 0;
     }
   }
+  if (!context) ++refused_;
   const std::lock_guard<std::mutex> lock(mutex_);
   clients_.erase(client);
   ::close(client);

@@ -48,7 +48,10 @@ class TlsServer {
 
   // Closes all connections. From then on: a certificate of this authority; null: every connection is closed before a word is said.
   void Restart(const Authority* authority);
+  // Closes every new connection before a word is said, and keeps those that there are.
+  void RefuseNew();
   size_t handshakes() const { return handshakes_; }
+  size_t refused() const { return refused_; }
 
  private:
   void Accept();
@@ -56,7 +59,7 @@ class TlsServer {
 
   const std::string reply_;
   int listener_ = -1, port_ = 0;
-  std::atomic<size_t> handshakes_{0};
+  std::atomic<size_t> handshakes_{0}, refused_{0};
   std::mutex mutex_;  // guards the members below
   std::shared_ptr<ssl_ctx_st> context_;
   std::set<int> clients_;

@@ -101,7 +101,7 @@ class EndpointModel : public Model {
   std::atomic<unsigned> ca_{0};                  // rises when the CA bundle changes
   std::atomic<unsigned> said_bad_ca_{UINT_MAX};  // of which it was said that it is none
   Clock::time_point resolve_at_{}, read_files_at_{}, refresh_at_{};
-  bool said_token_ = false, said_ca_ = false;
+  bool said_token_ = false, said_ca_ = false, looked_for_ca_ = false;
   std::unique_ptr<Periodic> maintenance_;  // last: it uses all of the above
 };
 
