@@ -1,8 +1,8 @@
 """What a client sees: open, read 4 KiB, close of warm files through an XCache without the plugin, with it (embedded), with the endpoint.
 
-Four real XCaches in front of one origin, a real endpoint, and one real client program that measures them in turn, round by round: the
+Five real XCaches in front of one origin, a real endpoint, and one real client program that measures them in turn, round by round: the
 ratios are taken within a round, so that what else the machine does meets all of them. Two of the caches have no plugin: how much the second
-differs from the first is what the measurement itself is good for.
+differs from the first is what the measurement itself is good for. One has a plugin that admits all: what it costs the server to ask any.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ from . import results
 
 NAME = "opens"
 PROGRAM = paths.BUILD / "plugin" / "open_bench"
+_PLUGINS = {
+    "asked": paths.BUILD / "plugin" / "libXrdPfcAdmitAll.so",
+    "embedded": paths.PLUGIN,
+    "endpoint": paths.PLUGIN,
+}
 #: The servers, in the order of the table; the first is what the others are compared with.
-SERVERS = ("none", "control", "embedded", "endpoint")
+SERVERS = ("none", "control", "asked", "embedded", "endpoint")
 CONNECTIONS = (1, 16)
 #: At least so much of the rate without the plugin; and at most so many microseconds more at the median.
 RATE_BARS, ADDED_BARS_US = {"embedded": 0.97}, {"endpoint": 300.0}
@@ -177,7 +182,7 @@ class _Site:
                 port,
                 origin_port=self.origin_port,
                 size=_SIZE,
-                plugin=paths.PLUGIN if plugged else None,
+                plugin=_PLUGINS.get(name),
                 plugin_config=self.folder / f"{name}.toml" if plugged else None,
                 name=name,
                 register=self.parts.append,

@@ -36,10 +36,12 @@ def measured():
     return [
         measurement("none", 0, 1000, 100.0),
         measurement("control", 0, 1000, 100.0),
+        measurement("asked", 0, 1000, 100.0),
         measurement("embedded", 0, 980, 102.0),
         measurement("endpoint", 0, 500, 250.0),
         measurement("none", 1, 500, 200.0),
         measurement("control", 1, 500, 200.0),
+        measurement("asked", 1, 500, 200.0),
         measurement("embedded", 1, 480, 206.0),
         measurement("endpoint", 1, 250, 400.0),
     ]
