@@ -116,9 +116,7 @@ def launch(tmp_path: Path, repository: Path, broker: Broker) -> Iterator[Callabl
 
     def start(spool: dict[str, int | str] | None = None, **settings: int | str) -> Collector:
         names = ("gstream_port", "fstream_port", "decision_port", "metrics_port")
-        # The broker may have yet to listen at its ports.
-        free = [port for port in free_ports(6) if port not in (broker.port, broker.controller_port)][:4]
-        ports = dict(zip(names, free, strict=True))
+        ports = dict(zip(names, free_ports(4), strict=True))
         key = tmp_path / "key"
         key.write_text("0123456789abcdef" * 4)
         values = {**ports, "pseudonym_key_file": str(key), "receive_buffer_bytes": 200_000, **settings}

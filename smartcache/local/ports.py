@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import Final
 
 LOOPBACK = "127.0.0.1"
 #: What free ports are chosen from. Linux gives outgoing connections ports from 32768 on: those could be taken between choice and use.
 CHOICE = range(15000, 32000)
+
+
+#: So many of the last ports that this process has chosen are nobody else's: a server may listen only seconds later.
+_KEPT: Final = 1000
+_chosen: deque[int] = deque()
 
 
 class PortInUse(Exception):
@@ -16,8 +27,11 @@ class PortInUse(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports that nobody has now, TCP or UDP. Another process may still take one before it is used."""
+    """``count`` different ports that nobody has now, TCP or UDP, and that neither this process nor another one that still runs has been
+    given lately. A program that chooses its ports in another way may still take one before it is used.
+    """
     ports: list[int] = []
+    chosen = _Choice()
     with contextlib.ExitStack() as held:
         for port in random.SystemRandom().sample(CHOICE, len(CHOICE)):
             try:
@@ -26,10 +40,44 @@ def free_ports(count: int) -> list[int]:
                     held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", port))
             except OSError:
                 continue
+            if not chosen.take(port):
+                continue
             ports.append(port)
             if len(ports) == count:
                 return ports
     raise PortInUse(f"fewer than {count} ports from {CHOICE.start} to {CHOICE.stop - 1} are free")
+
+
+class _Choice:
+    """What processes have chosen: a byte of one file is locked for each port, and is free again when its process ends.
+
+    Where there can be no such file, other processes are not known of.
+    """
+
+    _file: int | None = None
+
+    def __init__(self) -> None:
+        if _Choice._file is None:
+            with contextlib.suppress(OSError):
+                # Of this user: nobody else can be kept from locking what they may open.
+                place = Path(tempfile.gettempdir()) / f"smartcache-ports-{os.getuid()}"
+                _Choice._file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def take(self, port: int) -> bool:
+        """Whether ``port`` is ours now."""
+        if port in _chosen:
+            return False
+        if self._file is not None:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            except OSError:
+                return False
+        _chosen.append(port)
+        if len(_chosen) > _KEPT:
+            oldest = _chosen.popleft()
+            if self._file is not None:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, oldest)
+        return True
 
 
 def listens(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:

@@ -4,6 +4,10 @@ import os
 import pwd
 import socket
 import struct
+import subprocess
+import sys
+import tempfile
+from collections import deque
 
 import pytest
 
@@ -31,11 +35,58 @@ def test_free_ports_are_none_that_outgoing_connections_get(monkeypatch):
 def test_a_free_port_is_one_that_nobody_has(monkeypatch, kind):
     (first,) = ports.free_ports(1)
     monkeypatch.setattr(ports, "CHOICE", range(first, first + 1))
+    monkeypatch.setattr(ports, "_chosen", deque())
     with socket.socket(socket.AF_INET, kind) as holder:
         holder.bind((ports.LOOPBACK, first))
         with pytest.raises(ports.PortInUse):
             ports.free_ports(1)
     assert ports.free_ports(1) == [first]
+
+
+@pytest.fixture
+def ten_ports(monkeypatch, tmp_path):
+    """To choose from, with nobody else who does."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ports._Choice, "_file", None)
+    monkeypatch.setattr(ports, "_chosen", deque())
+    return ports.CHOICE[:10]
+
+
+CHOOSE = """
+import sys
+from smartcache.local import ports
+ports.CHOICE = range(int(sys.argv[1]), int(sys.argv[2]))
+print(*ports.free_ports(4), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_port_is_given_to_one_process(ten_ports, monkeypatch, tmp_path):
+    """A server may listen only seconds after its port was chosen."""
+    monkeypatch.setattr(ports, "CHOICE", ten_ports)
+    argv = [sys.executable, "-c", CHOOSE, str(ten_ports.start), str(ten_ports.stop)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, **pipes) as other:
+        theirs = {int(word) for word in other.stdout.readline().split()}
+        ours = ports.free_ports(3) + ports.free_ports(3)
+        assert theirs | set(ours) == set(ten_ports)
+        with pytest.raises(ports.PortInUse):
+            ports.free_ports(1)
+        other.stdin.close()
+    assert set(ports.free_ports(4)) == theirs
+
+
+def test_of_the_ports_that_were_chosen_the_oldest_are_free_again(ten_ports, monkeypatch):
+    monkeypatch.setattr(ports, "CHOICE", ten_ports)
+    monkeypatch.setattr(ports, "_KEPT", 6)
+    first = ports.free_ports(8)
+    assert ports.free_ports(1)[0] not in first[2:]
+    assert not set(ports.free_ports(1)) & set(first[3:])
+
+
+def test_ports_are_chosen_where_no_file_can_be_made(ten_ports, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert len(ports.free_ports(5)) == 5
 
 
 def test_a_connection_to_itself_is_nobody_listening(monkeypatch):
