@@ -70,7 +70,7 @@ def promote(
         readable = answers[0].passed
         if readable and (gates.all_passed(answers) or force):
             candidate = bundles.read(folder)
-            answers += replay.check(config, candidate, _champion(registry, previous, Path(scratch)), progress)
+            answers += replay.check(config, candidate, _champion(registry, previous, Path(scratch), force), progress)
         if readable and (gates.all_passed(answers) or force) and not dry_run and fleet is not None:
             named = bundles.copy_named(candidate, Path(scratch) / registry.name_of(version.number), registry.name_of(version.number))
             tried, note = _try_out(fleet, named, config)
@@ -95,14 +95,20 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _champion(registry: Registry, champion: Version | None, scratch: Path) -> Bundle | str:
-    """The champion's bundle, or why there is none to compare with; empty where there is no champion, or it is the candidate itself."""
+def _champion(registry: Registry, champion: Version | None, scratch: Path, force: str | None) -> Bundle | str:
+    """The champion's bundle, or why there is none to compare with; empty where there is no champion, or it is the candidate itself.
+
+    Raises :class:`~.registry.RegistryAbsent`, unless ``force``: it may be compared with once the registry is back.
+    """
     if champion is None:
         return ""
     try:
         return bundles.read(registry.download_bundle(champion, _made(scratch / "champion")))
-    except RegistryAbsent:
-        raise  # it may be compared with once the registry is back
+    except RegistryAbsent as error:
+        text = f"version {champion.number} is the champion, and is to be compared with, but {error}"
+        if not force:
+            raise RegistryAbsent(f"{text}; or go on without by `--force REASON`") from error
+        return text
     except (RegistryError, BundleError) as error:
         return f"version {champion.number} is the champion, but {error}"
 

@@ -47,6 +47,10 @@ def quiet_mlflow() -> None:
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 
+#: As MLflow says what happened on the way, of one call and of the files of a folder.
+_ABSENT = ("Max retries exceeded", "failed with exception", "Connection broken", "Connection aborted", "Read timed out")
+
+
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
     """Whatever MLflow raises in the body becomes a :class:`RegistryError`."""
@@ -57,7 +61,7 @@ def translated(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, requests.RequestException, OSError) as error:
         text = str(error)
-        if isinstance(error, requests.ConnectionError) or "Max retries exceeded" in text or "failed with exception" in text:
+        if isinstance(error, requests.ConnectionError) or any(sign in text for sign in _ABSENT):
             raise RegistryAbsent(f"MLflow at {uri} cannot be reached; start it, or set [mlflow] tracking_uri") from error
         raise RegistryError(f"MLflow at {uri}: {text.splitlines()[0] if text else type(error).__name__}") from error
 

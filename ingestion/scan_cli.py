@@ -48,7 +48,7 @@ def scan_cinfo(
         smartcache scan-cinfo /data/cache --cache xcache01.example.org:1094
 
     Whoever runs it must be allowed to read the cache's files. Ends with a line that says what was found, and with exit status 1 where
-    folders could not be read; Ctrl-C and SIGTERM stop it, and what was done until then need not be done again.
+    folders or files could not be read; Ctrl-C and SIGTERM stop it, and what was done until then need not be done again.
     """
     from .batch import BatchError, Stopped
     from .known import StateError

@@ -139,6 +139,8 @@ class Spool:
                 if self._segments[0] is active:
                     break
                 self._drop_oldest()
+            if not self._writer.is_open:  # what is dropped is written down, and that may have found the disk exchanged
+                active = self._rotate()
             self._writer.write(raw, active.size)
         except OSError as error:
             if active is not None and not self._writer.is_open:

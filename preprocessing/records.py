@@ -155,7 +155,7 @@ def parsed(messages: DataFrame, kafka: Kafka, kinds: Collection[str] = tuple(KIN
     text = F.col("value").cast("string")
     # Each message is read once: as what its topic says.
     of_topic = {name: F.col("topic") == topic for topic, name in topics(kafka, kinds).items()}
-    fields = messages.withColumns({f"_{name}": F.when(of_topic[name], _read(text, KINDS[name])) for name in kinds})
+    fields = messages.withColumns({f"_{name}": F.when(here, _read(text, KINDS[name])) for name, here in of_topic.items()})
     names, records, reasons, caches, lfns = [], [], [], [], []
     for topic, name in topics(kafka, kinds).items():
         here = F.col("topic") == topic

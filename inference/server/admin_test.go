@@ -179,7 +179,7 @@ func TestNameStandsForOneContent(t *testing.T) {
 
 // TestAliasesThatCantBeRead are set aside: the models are served.
 func TestAliasesThatCantBeRead(t *testing.T) {
-	for _, content := range []string{"", `{"": "reu`, "[]"} {
+	for _, content := range []string{"", `{"": "reu`, "[]", "null"} {
 		folder := modelDir(t, "reuse_v1")
 		place := filepath.Join(folder, aliasFile)
 		if err := os.WriteFile(place, []byte(content), 0o644); err != nil {
@@ -188,6 +188,10 @@ func TestAliasesThatCantBeRead(t *testing.T) {
 		e := start(t, folder, nil)
 		if status, body := e.call("POST", "/json", asked(t, "reuse_v1", 1)); status != 200 {
 			t.Errorf("%q: %d %s", content, status, body)
+		}
+		reader := start(t, folder, func(c *config) { c.credentials.adminToken = "" })
+		if status, body := reader.call("POST", "/json", asked(t, "reuse_v1", 1)); status != 200 {
+			t.Errorf("%q, as one that changes nothing: %d %s", content, status, body)
 		}
 		if kept, err := os.ReadFile(place + ".bad"); err != nil || string(kept) != content {
 			t.Errorf("%q was not kept: %q, %v", content, kept, err)

@@ -23,11 +23,15 @@ func (r *registry) readAliases() error {
 		return fmt.Errorf("%s: can't be read: %w", aliasFile, err)
 	}
 	aliases := map[string]string{}
-	if err := json.Unmarshal(text, &aliases); err != nil {
+	if err := json.Unmarshal(text, &aliases); err != nil || aliases == nil {
 		// A full disk may have left half of it. Whoever serves by an alias says so again; those that name their model are served now.
-		r.log.Error("aliases can't be read: set aside, there are none now", "file", aliasFile, "as", aliasFile+".bad", "error", err)
-		place := filepath.Join(r.folder, aliasFile)
-		return os.Rename(place, place+".bad")
+		r.log.Error("aliases can't be read: there are none now", "file", aliasFile, "error", err)
+		if r.lock != nil { // else it is another server's
+			place := filepath.Join(r.folder, aliasFile)
+			err := os.Rename(place, place+".bad")
+			r.log.Error("aliases set aside", "as", aliasFile+".bad", "error", err)
+		}
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

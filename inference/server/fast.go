@@ -175,6 +175,9 @@ func (c *fastConn) answerPredictions() error {
 		if err := secure.SetDeadline(time.Now().Add(wait)); err != nil {
 			return err
 		}
+		if c.stopping.Load() { // before its deadline was overwritten
+			return io.EOF
+		}
 		if err := secure.Handshake(); err != nil {
 			s.metrics.failures.WithLabelValues("tls").Inc()
 			return err

@@ -189,7 +189,6 @@ func stopEndsPlainConnections(t *testing.T, age time.Duration) {
 	}
 }
 
-// FuzzHead holds the parser of headers against net/http: a request that fastConn takes is the same one to net/http.
 // TestConnectionFromBeforeTheStop was taken just before the listener was closed, and is seen after those that there were have been stopped.
 func TestConnectionFromBeforeTheStop(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -217,6 +216,7 @@ func TestConnectionFromBeforeTheStop(t *testing.T) {
 	}
 }
 
+// FuzzHead holds the parser of headers against net/http: a request that fastConn takes is the same one to net/http.
 func FuzzHead(f *testing.F) {
 	s := &server{}
 	for _, path := range []string{"/json", "/predict/json"} {

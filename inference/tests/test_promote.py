@@ -303,10 +303,13 @@ def test_a_champion_that_cannot_be_fetched_now_is_waited_for(table, monkeypatch)
             registry.absent = False
 
     monkeypatch.setattr(registry, "download_bundle", away_for_the_champion)
-    with pytest.raises(RegistryAbsent):
+    with pytest.raises(RegistryAbsent, match=r"version 2 is the champion, .*--force"):
         promotion.promote(registry, config, schema, 1)
     assert registry.aliases["champion"] == 2
     assert registry.known[1].tags == {}
+    done = promotion.promote(registry, config, schema, 1, force="its files cannot be had any more")
+    assert done.moved
+    assert "not compared: version 2 is the champion, and " in next(gate.value for gate in done.gates if gate.name == "replay_champion")
 
 
 def test_a_champion_whose_files_are_gone_does_not_hold_up_its_successor(table):

@@ -226,6 +226,24 @@ def test_what_is_taken_after_a_disk_was_exchanged_is_on_the_new_one(place):
     assert not place.lost
 
 
+def test_a_full_spool_whose_disk_was_exchanged_takes_what_comes(place):
+    """It is found when what is dropped, and the producer has, is written down."""
+    spool = place.open(max_bytes=16_384)
+    number = 0
+    while spool.held_bytes + len(segment.encode(frame(99))) <= 16_384:
+        assert spool.append(frame(number))
+        number += 1
+    assert number % 10, "there is room in the segment that is open"
+    for _ in range(10):
+        spool.read()
+    disk = place.folder.rename(place.folder.with_name("disk"))
+    shutil.copytree(disk, place.folder)
+    for each in range(number, 200):
+        assert spool.append(frame(each)), each
+    assert (place.folder / "position").exists()
+    assert not spool.trouble
+
+
 def test_a_close_that_fails_closes_no_other_file(place, monkeypatch):
     """As on a network's disk, which may say only then that it is full. The number is another file's at once."""
     spool = place.open()

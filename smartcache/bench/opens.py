@@ -29,8 +29,9 @@ from . import results
 
 NAME = "opens"
 PROGRAM = paths.BUILD / "plugin" / "open_bench"
+_ADMIT_ALL = paths.BUILD / "plugin" / "libXrdPfcAdmitAll-5.so"
 _PLUGINS = {
-    "asked": paths.BUILD / "plugin" / "libXrdPfcAdmitAll.so",
+    "asked": _ADMIT_ALL.with_name("libXrdPfcAdmitAll.so"),  # as a configuration names it
     "embedded": paths.PLUGIN,
     "endpoint": paths.PLUGIN,
 }
@@ -66,6 +67,7 @@ class Length:
 def run(length: Length, command: str) -> Path:
     """Measure and keep the result. Raises ProcessError, MissingPart or CalledProcessError, each naming what failed."""
     program = paths.require(PROGRAM, "the client program of the benchmark", "make bench ARGS=opens")
+    paths.require(_ADMIT_ALL, "the plugin of the benchmark that admits all", "make bench ARGS=opens")
     where = results.machine()
     measured: list[dict[str, Any]] = []
     answers: dict[str, dict[str, float]] = {}

@@ -11,6 +11,8 @@ class AdmitAll : public XrdPfc::Decision {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 XrdVERSIONINFO(XrdPfcGetDecision, admitall);
+#pragma GCC visibility pop
 
-extern "C" XrdPfc::Decision* XrdPfcGetDecision(XrdSysError&) { return new AdmitAll; }
+extern "C" __attribute__((visibility("default"))) XrdPfc::Decision* XrdPfcGetDecision(XrdSysError&) { return new AdmitAll; }
