@@ -38,10 +38,10 @@ USUAL = (
     r"terminated handshake not received",
     # XRootD 6 says what 5 does not: nobody listens for the f-stream here.
     r"XrootdNetMsg: Unable to send to 127\.0\.0\.1; connection refused",
-    r"XrdPfc_CInfo: (error|warning) Read\(\) \S+\.cinfo (Checksum|Oss Read failed)",
+    r"XrdPfc_CInfo: (error|warning) Read\(\) .+\.cinfo (Checksum|Oss Read failed)",
     # The first open starts a scan of the disk, which is said once at its beginning and its end.
     r"SmartCache_Config: history: (began empty; the files on disk are scanned|\d+ of \d+ files on disk learnt)",
-    r"XrdPfc_Purge: warning \S+ can't open or read \S+\.cinfo",
+    r"XrdPfc_Purge: warning \S+ can't open or read .+\.cinfo",
 )
 SOAK_OPENS = 200
 ENOUGH_FOR_A_MEDIAN = 50
