@@ -193,6 +193,8 @@ class GStreamHandler:
 
     def _emit(self, packet: Packet, server: Server, recv_us: int) -> None:
         cache = server.cache
+        if not packet.lines and not packet.truncated:
+            self._counters.add("records_ignored", STREAM, "empty_packet")
         # tbeg belongs into the id: pseq alone comes round again after 1000 packets.
         prefix = f"{cache}/{server.start_s}/{packet.begin_s}/{packet.pseq}/"
         start_us = server.start_s * 1_000_000

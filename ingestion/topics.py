@@ -15,10 +15,13 @@ from smartcache.config import Kafka
 DEAD_LETTERS = ".dlq"
 #: The largest message that the producer sends, in bytes, as librdkafka's default has it: a topic must take as much.
 MAX_MESSAGE_BYTES = 1_000_000
-#: How records are produced, by librdkafka's names: each once and in order per key, for as long as the process lives.
+#: How records are produced, by librdkafka's names: each once and in order per key, for as long as the process lives. One request at a time:
+#: of a producer that it does not know yet a broker takes any batch as the first one. Where it refuses the first (it does not lead the new
+#: partition yet) and takes the second, it holds the first, sent again, for a repetition, drops it, and says that it has it.
 PRODUCER: dict[str, str | int | bool] = {
     "enable.idempotence": True,
     "acks": "all",
+    "max.in.flight.requests.per.connection": 1,
     "compression.type": "lz4",
     "partitioner": "murmur2_random",  # as Java clients do
     "linger.ms": 20,
@@ -94,7 +97,7 @@ class Topics:
     def ensure(self) -> None:
         """Create the topics that are absent; of those that are there, say once what would lose records.
 
-        :class:`BrokerAway` where no broker answers; :class:`SinkError` where it refuses.
+        :class:`BrokerAway` where no broker answers, or too few are there yet; :class:`SinkError` where it refuses.
         """
         try:
             self._ensure(AdminClient(self._client))
@@ -140,6 +143,12 @@ class Topics:
                     continue
                 if code.retriable() or code.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
                     raise BrokerAway(error_text(error)) from error
+                if code.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    # A cluster that starts has too few for a while.
+                    raise BrokerAway(
+                        f"topic {name} wants [kafka] replication {self._config.replication} brokers, and there are fewer "
+                        f"({error_text(error)}); start them, or lower it"
+                    ) from error
                 raise SinkError(
                     f"topic {name} cannot be created: {error_text(error)}; create it, or change [kafka] partitions, replication"
                 ) from error

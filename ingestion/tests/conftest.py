@@ -114,17 +114,20 @@ def launch(tmp_path: Path, repository: Path, broker: Broker) -> Iterator[Callabl
     """Start a collector for ``broker``; it need not be ready yet."""
     running: list[Collector] = []
 
-    def start(spool: dict[str, int | str] | None = None, **settings: int | str) -> Collector:
+    def start(spool: dict[str, int | str] | None = None, kafka: dict[str, int | str] | None = None, **settings: int | str) -> Collector:
         names = ("gstream_port", "fstream_port", "decision_port", "metrics_port")
         ports = dict(zip(names, free_ports(4), strict=True))
         key = tmp_path / "key"
         key.write_text("0123456789abcdef" * 4)
         values = {**ports, "pseudonym_key_file": str(key), "receive_buffer_bytes": 200_000, **settings}
         config = tmp_path / f"collector{len(running)}.toml"
+        address = f"{LOOPBACK}:{broker.port}"
         config.write_text(
             "[collector]\n"
             + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-            + f'[kafka]\nbootstrap = "{LOOPBACK}:{broker.port}"\n[spool]\n'
+            + "[kafka]\n"
+            + "".join(f"{name} = {json.dumps(value)}\n" for name, value in {"bootstrap": address, **(kafka or {})}.items())
+            + "[spool]\n"
             + "".join(f"{name} = {json.dumps(value)}\n" for name, value in {"dir": str(tmp_path / "spool"), **(spool or {})}.items())
         )
         argv = [sys.executable, "-m", "smartcache.ingestion.cli", "collect", "--config", str(config)]

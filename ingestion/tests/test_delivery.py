@@ -16,6 +16,7 @@ import pytest
 from collector_site import FSTREAM, PFC, WAIT_S, gpackets, in_order, ready, until
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
+from smartcache.local.ports import LOOPBACK
 from smartcache.local.process import Process, line_in
 
 pytestmark = pytest.mark.slow
@@ -232,6 +233,25 @@ def test_topics_are_created_with_settings_and_what_would_lose_records_is_said(la
     entries = admin.describe_configs([made])[made].result(30)
     assert (entries["cleanup.policy"].value, entries["retention.ms"].value) == ("delete", "1209600000")
     assert len(admin.list_topics(timeout=10).topics[FSTREAM].partitions) == 4
+
+
+def test_a_cluster_that_has_not_all_its_brokers_yet_is_waited_for(launch, broker):
+    broker.start()
+    collector = launch(kafka={"replication": 2})
+    says = f"waiting for Kafka at [kafka] bootstrap {LOOPBACK}:{broker.port}: topic {PFC} wants [kafka] replication 2 brokers"
+    until(lambda: says in collector.process.log.read_text(), "said")
+    stream(collector, 0, 5)
+    assert collector.metric("lag_records", "gstream") == 100
+    # As by a second broker that has come up.
+    admin = broker.admin()
+    kinds = ("pfc", "fstream", "decision", "cinfo", "job")
+    names = [f"xcache.{kind}.v1{end}" for kind in kinds for end in ("", ".dlq")]
+    for made in admin.create_topics([NewTopic(name, num_partitions=4, replication_factor=1) for name in names]).values():
+        made.result(WAIT_S)
+    ready(collector)
+    settled(collector)
+    assert in_order(broker.everything(PFC)) == list(range(100))
+    assert collector.end() == 0
 
 
 def test_what_kafka_refuses_is_counted_and_the_rest_goes_on(launch, broker):

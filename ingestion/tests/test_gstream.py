@@ -251,6 +251,12 @@ def test_a_header_without_host_needs_the_identity(handler, output, counters):
     assert [(r["cache"], r["lfn"]) for r in output.records] == [("h:1094", "/two")]
 
 
+def test_a_packet_without_records_is_counted(handler, output, counters):
+    handler.handle(packet(), "127.0.0.1", NOW)
+    assert counters.get("records_ignored", "gstream", "empty_packet") == 1
+    assert output.records == output.letters == []
+
+
 def test_what_no_identity_was_there_for_is_kept_whole_where_it_is_pfcs(handler, output):
     ours, others = packet(line("/one"), line("/two"), source={}), packet(b'{"Client":"alice.1:2@host"}', source={}, kind="P", pseq=2)
     handler.handle(ours, "127.0.0.1", NOW)

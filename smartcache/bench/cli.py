@@ -60,6 +60,7 @@ def bench(
     """
     from rich.console import Console
 
+    from ..inference.serving import ServingError
     from ..local.paths import MissingPart
     from ..local.process import ProcessError
     from . import collector, core, endpoint, opens, spark
@@ -91,7 +92,7 @@ def bench(
             console.print(f"kept: {spark.run(tuple(events or spark.EVENTS), spark.MASTERS, command, tell)}")
         if page:
             console.print(f"written into {docs.PAGE}: {', '.join(docs.write()) or 'nothing'}")
-    except (ProcessError, MissingPart, docs.PageError, subprocess.CalledProcessError) as error:
+    except (ProcessError, MissingPart, ServingError, docs.PageError, subprocess.CalledProcessError, OSError) as error:
         console.print(f"[red]bench: {error}[/red]", highlight=False)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:

@@ -14,15 +14,24 @@ from .process import START_LIMIT_S, Process, ProcessError, Register, port_open
 _HEAP = ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"]
 
 
-def start(folder: Path, port: int, controller_port: int, *, timeout_s: float = START_LIMIT_S, register: Register | None = None) -> Process:
+def start(
+    folder: Path,
+    port: int,
+    controller_port: int,
+    *,
+    advertised_port: int | None = None,
+    timeout_s: float = START_LIMIT_S,
+    register: Register | None = None,
+) -> Process:
     """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it accepts connections.
 
-    ``folder`` may hold the data of an earlier broker: then that one goes on. ``register`` is called with the process before it starts.
+    ``folder`` may hold the data of an earlier broker: then that one goes on. ``advertised_port`` is where clients are sent, where something
+    stands before the broker. ``register`` is called with the process before it starts.
     """
     jars = paths.require(paths.KAFKA_JARS, "Kafka")
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
-    properties.write_text(_properties(folder / "data", port, controller_port))
+    properties.write_text(_properties(folder / "data", port, controller_port, advertised_port or port))
     java = ["java", *_HEAP, f"-Dlog4j2.configurationFile={_log4j(folder)}", "-cp", f"{jars}/*"]
     if not (folder / "data" / "meta.properties").exists():
         _format_storage(java, properties, timeout_s)
@@ -53,13 +62,13 @@ def _format_storage(java: list[str], properties: Path, timeout_s: float) -> None
         raise ProcessError(f"kafka: cannot format its storage:\n{error.stdout}{error.stderr}") from error
 
 
-def _properties(data: Path, port: int, controller_port: int) -> str:
+def _properties(data: Path, port: int, controller_port: int, advertised_port: int) -> str:
     return f"""\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{LOOPBACK}:{controller_port}
 listeners=PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}
-advertised.listeners=PLAINTEXT://{LOOPBACK}:{port}
+advertised.listeners=PLAINTEXT://{LOOPBACK}:{advertised_port}
 controller.listener.names=CONTROLLER
 log.dirs={data}
 offsets.topic.replication.factor=1
