@@ -31,7 +31,8 @@ test-core: built ## the core's and the plugin's C++ tests
 test-endpoint: setup ## the serving endpoint's Go tests
 	inference/server/build.sh --test .venv/bin/python
 
-test-python: built ## Python tests, the end-to-end one included, a process for each of up to four cores; ARGS= for pytest (-n 0: in one)
+test-python: ## Python tests, the end-to-end one included, a process for each of up to four cores; ARGS= for pytest (-n 0: in one)
+	@setup/setup.sh tests deb
 	$(PYTEST) --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What is not part of `make test`, since each builds core and plugin once more.

@@ -88,7 +88,7 @@ class RunningDemo:
         """The demo's process with ``part`` in its command line."""
         for process in self.process.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-                if any(part in word for word in process.cmdline()[:3]):
+                if any(part in word for word in process.cmdline()[:4]):
                     return process
         raise AssertionError(f"no process of the demo runs {part}")
 

@@ -94,6 +94,21 @@ def test_sigterm_while_training(start_demo):
     interrupt(demo, signal.SIGTERM)
 
 
+def test_a_part_that_ends_while_clients_read_ends_the_demo_with_its_last_words(start_demo):
+    """Not the endpoint, which the caches can do without."""
+    demo = start_demo()
+    demo.until(demo.says(STARTED), "the servers were started", 120)
+    results = demo.run / "learn.results.jsonl"
+    demo.until(lambda: len(read_results(results)) > 20, "clients read", 120)
+    demo.look()
+    demo.find("collect").kill()
+    assert demo.wait(120) == 1
+    said = " ".join(demo.output().split())
+    assert "collect ended" in said
+    assert "ready: gstream" in said
+    assert demo.left_over() == []
+
+
 def test_no_open_fails_where_the_endpoint_is_killed(start_demo):
     """The model answers, then its endpoint is killed, and the clients notice nothing; the demo ends well, and says so."""
     demo = start_demo("--decide-s", "45")

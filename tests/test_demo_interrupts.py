@@ -69,12 +69,15 @@ def interrupt(what, under_way, action):
     assert time.monotonic() - sent[0] < PROMPT_S, what
 
 
-def assert_sparks_files_are_in(run):
-    """The stream's JVM keeps its blocks there, and of all files for a time it has open or loaded none is elsewhere."""
+def assert_files_for_a_time_are_in(run, parts):
+    """The stream's JVM keeps its blocks there, and of all that the parts have open or loaded nothing is elsewhere."""
     assert list((run / "tmp").glob("blockmgr-*"))
-    (stream,) = (child for child in psutil.Process().children() if child.cmdline()[1:4] == ["-m", "smartcache", "stream"])
-    (jvm,) = (child for child in stream.children(recursive=True) if child.name() == "java")
-    used = {file.path for file in [*jvm.open_files(), *jvm.memory_maps()]}
+    used = set()
+    mains = [psutil.Process(part.pid) for part in parts]
+    processes = [*mains, *(child for main in mains for child in main.children(recursive=True))]
+    assert sum(process.name() == "java" for process in processes) == 2  # Spark's and Kafka's
+    for process in processes:
+        used |= {file.path for file in [*process.open_files(), *process.memory_maps()]}
     elsewhere = [path for path in used if path.startswith(tempfile.gettempdir()) and not path.startswith(str(run))]
     assert [path for path in elsewhere if "/hsperfdata_" not in path] == []  # the JVM's own counters have one place
 
@@ -135,7 +138,7 @@ class InterruptedDemo(Demo):
         interrupt("drain", self._looked_at_the_table.is_set, super()._drain)
         self._site.require_running()
         super()._drain()
-        assert_sparks_files_are_in(self._run)
+        assert_files_for_a_time_are_in(self._run, self._site._parts)
 
     def _wait_for_model(self):
         self.interrupted.append("goes live")

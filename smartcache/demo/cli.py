@@ -47,7 +47,7 @@ def demo(
     console = Console()
     run = (run_dir or ROOT / "run").resolve()
     try:
-        ports = plan.Ports.from_base(port_base or plan.DEFAULT_PORT_BASE, _changed(port or []))
+        ports = plan.Ports.from_base(plan.DEFAULT_PORT_BASE if port_base is None else port_base, _changed(port or []))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     chosen = (plan.quick if quick else plan.full)(seed, learn_s, decide_s)
@@ -61,7 +61,7 @@ def demo(
         measured = Demo(chosen, ports, run, console)()
         page = report.write(measured, run / "report")
         report.show(measured, console)
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     except (FolderInUse, PortInUse, MissingPart, ProcessError, DemoError, TimeoutError, OSError) as error:
         console.print(f"demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _TICK_S = 0.5
@@ -66,4 +67,4 @@ class Steps:
 
     def say(self, text: str) -> None:
         """A line that stays, with the time since the start."""
-        self._console.print(f"[dim]{time.monotonic() - self._began:5.0f} s[/dim]  {text}", highlight=False)
+        self._console.print(f"[dim]{time.monotonic() - self._began:5.0f} s[/dim]  {escape(text)}", highlight=False)

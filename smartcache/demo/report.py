@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from . import model_table, plots
@@ -65,7 +66,7 @@ def show(measured: dict[str, Any], console: Console) -> None:
             table.add_column(cache, justify="right")
         table.add_column("smart / plain", justify="right")
         for row in rows(figures["caches"]):
-            table.add_row(*row[:4])
+            table.add_row(*map(escape, row[:4]))  # a unit in brackets is no markup
         console.print(table)
         answers = Table(title=f"{phase}: {ANSWERS}", title_justify="left")
         for column in ANSWER_COLUMNS:
@@ -97,6 +98,7 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     """The outcome in sentences: who did better at what, in the phase where the model answered."""
     caches = measured["phases"]["decide"]["caches"]
     said = [_verdict(caches, "origin_bytes", "fetched", "from the origin"), _verdict(caches, "written_bytes", "wrote", "to its disk")]
+    said.append(_latency(caches))
     said.append(_answered(measured["phases"]["decide"]["answers"]))
     removed = measured["removed_files"]
     said.append(
@@ -128,10 +130,22 @@ def _answered(answers: list[dict[str, Any]]) -> str:
 
 def _verdict(caches: dict[str, dict[str, float]], key: str, verb: str, where: str) -> str:
     plain, smart = (caches[cache][key] for cache in CACHES)
+    if smart and not plain:
+        return f"Decide: the smart cache {verb} {_text(smart, FIGURES[key])} MB {where}, the plain one NOTHING."
     change = 100 * (smart / plain - 1) if plain else 0.0
     if abs(change) < 1:
         return f"Decide: the smart cache {verb} as much {where} as the plain one ({change:+.1f} %)."
     return f"Decide: the smart cache {verb} {abs(change):.1f} % {'less' if change < 0 else 'MORE'} {where} than the plain one."
+
+
+def _latency(caches: dict[str, dict[str, float]]) -> str:
+    parts = []
+    for key, what in (("open_ms_p50", "the median"), ("open_ms_p99", "p99")):
+        plain, smart = (caches[cache][key] for cache in CACHES)
+        change = 100 * (smart / plain - 1) if plain else 0.0
+        longer = "as long" if abs(change) < 1 else f"{abs(change):.0f} % {'less' if change < 0 else 'LONGER'}"
+        parts.append(f"{longer} at {what} ({smart:.2f} ms, plain {plain:.2f} ms)")
+    return f"Decide: an open took {' and '.join(parts)} at the smart cache."
 
 
 def _text(value: float, figure: Figure) -> str:

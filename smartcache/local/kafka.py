@@ -29,10 +29,11 @@ def start(
     stands before the broker. ``register`` is called with the process before it starts.
     """
     jars = paths.require(paths.KAFKA_JARS, "Kafka")
-    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / "tmp"  # what its libraries unpack
+    scratch.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
     properties.write_text(_properties(folder / "data", port, controller_port, advertised_port or port))
-    java = ["java", *_HEAP, f"-Dlog4j2.configurationFile={_log4j(folder)}", "-cp", f"{jars}/*"]
+    java = ["java", *_HEAP, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={_log4j(folder)}", "-cp", f"{jars}/*"]
     if not (folder / "data" / "meta.properties").exists():
         _format_storage(java, properties, timeout_s)
     broker = Process("kafka", [*java, "kafka.Kafka", str(properties)], folder / "kafka.log")

@@ -20,7 +20,8 @@ def launch(folder: Path, port: int, *, register: Register | None = None) -> Proc
 
     ``register`` is called with the process before it starts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / "tmp"  # what is uploaded and downloaded
+    scratch.mkdir(parents=True, exist_ok=True)
     argv = [
         *(sys.executable, "-m", "mlflow", "server"),
         *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
@@ -29,6 +30,7 @@ def launch(folder: Path, port: int, *, register: Register | None = None) -> Proc
     ]
     # The job runner would start ten more processes that nothing here uses.
     env = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
+    env["TMPDIR"] = str(scratch)
     server = Process("mlflow", argv, folder / "mlflow.log", env=env, cwd=folder)
     if register is not None:
         register(server)

@@ -120,6 +120,14 @@ def test_a_result_without_a_place_is_named(folder, measured):
         page.write()
 
 
+def test_the_core_s_steps_are_in_order_with_how_many_are_done_in_a_second(folder):
+    page.PAGE.write_text("<!-- core -->\n<!-- end core -->\n")
+    rows = [{"name": "BM_B", "time_ns": 2000.0}, {"name": "BM_A/8", "time_ns": 250.0, "p50_ns": 240.0, "file_MB": 1.5}]
+    results.save("core", "x", results.machine(), {"rows": rows})
+    assert page.write() == ["core"]
+    assert "| `A/8` | 4,000,000 | 250 | 240 |  |  | file_MB 1.5 |\n| `B` | 500,000 | 2,000 |  |  |  |  |\n" in page.PAGE.read_text()
+
+
 def test_rows_of_the_core_are_medians():
     frame = {"run_name": "BM_X", "real_time": 10.0, "cpu_time": 10.0, "p50_ns": 9.0, "iterations": 5}
     raw = {"benchmarks": [{**frame, "real_time": 99.0}, {**frame, "aggregate_name": "median"}, {**frame, "aggregate_name": "mean"}]}

@@ -43,6 +43,13 @@ def test_the_population_is_as_promised():
     skims = {lfn for lfn in counts if lfn.split("/")[-2] in ("AODSIM", "RAW")}
     assert skims
     assert all(counts[lfn] == 1 for lfn in skims)
+    reads = {}
+    for one in opens:
+        reads.setdefault((one.user, one.file.lfn), []).append(one.time_s)
+    # Users come back to what they read, after a while.
+    again = [times[-1] - times[0] for (_, lfn), times in reads.items() if "/NANOAODSIM/" in lfn and len(times) > 1]
+    assert len(again) > 100
+    assert sorted(again)[len(again) // 2] > SHAPE.rerun_gap_s / 2
     campaigns = Counter(lfn.rpartition("/")[0] for lfn in counts if "/NANOAODSIM/" in lfn)
     assert max(campaigns.values()) > 5
 
@@ -293,9 +300,13 @@ def test_every_figure_that_a_training_gives_is_explained():
 
 
 def test_report_says_so_where_the_smart_cache_loses(measured):
-    lost, won, *_ = report.remarks(measured)
+    measured["phases"]["decide"]["caches"]["smart"]["open_ms_p50"] = 1.5
+    lost, won, slower, *_ = report.remarks(measured)
     assert "25.0 % MORE" in lost
     assert "50.0 % less" in won
+    assert "took 50 % LONGER at the median (1.50 ms, plain 1.00 ms) and as long at p99 (1.00 ms, plain 1.00 ms)" in slower
+    measured["phases"]["decide"]["caches"]["plain"]["written_bytes"] = 0
+    assert "the smart cache wrote 200.0 MB to its disk, the plain one NOTHING" in report.remarks(measured)[1]
 
 
 def test_table_on_the_terminal(measured):
@@ -308,6 +319,7 @@ def test_table_on_the_terminal(measured):
     assert "of 12 answers 9 were the model's: admit 9, bypass 0, evict 0; 2 of them by the plugin's own copy" in text
     for figure in report.FIGURES.values():
         assert figure.how in text
+        assert f" {figure.name} [{figure.unit}] " in text or not figure.unit
 
 
 def test_every_command_has_help():

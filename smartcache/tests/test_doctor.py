@@ -230,13 +230,13 @@ class SetUp:
         lines = [f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in contents.items()]
         (self.root / "setup" / name / "SHA256SUMS").write_text("".join(lines))
 
-    def start(self, out=subprocess.PIPE, *names):
-        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
+    def start(self, out=subprocess.PIPE, *names, path=None):
+        environment = {**os.environ, "PATH": path or f"{self.root / 'bin'}:{os.environ['PATH']}"}
         script = self.root / "setup" / "setup.sh"
         return subprocess.Popen([script, *names], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
 
-    def run(self, *names):
-        with self.start(subprocess.PIPE, *names) as process:
+    def run(self, *names, path=None):
+        with self.start(subprocess.PIPE, *names, path=path) as process:
             said = process.communicate(timeout=60)[0]
         return process.returncode, said
 
@@ -325,7 +325,27 @@ def test_a_step_ends_with_its_first_failure(set_up):
     status, said = set_up.run()
     assert status == 1
     assert "set-up failed at: Debian packages" in said
+    assert "what to do: look for the apt error above; is the package registry reachable? then run `make setup` again" in said
     assert len(set_up.called("apt-get")) == 1
+
+
+def test_who_may_not_install_packages_is_told_whom_to_ask(set_up):
+    set_up.program("id", "echo 1000")
+    set_up.program("dpkg-query", '[ "$4" != ninja-build ] && printf installed')
+    (set_up.root / "bin" / "sudo").unlink()
+    for name in ("bash", "dirname", "mkdir", "flock", "sed", "tr", "tail", "stat", "cut"):
+        (set_up.root / "bin" / name).symlink_to(shutil.which(name))
+    status, said = set_up.run(path=f"{set_up.root / 'bin'}")
+    assert status == 1
+    assert "not root, and no sudo: ask an administrator to install: ninja-build" in said
+    assert set_up.called("apt-get") == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(set_up):
+    (set_up.root / "build" / "setup").write_text("")
+    status, said = set_up.run()
+    assert status == 1
+    assert f"no permission to write {set_up.root / 'build' / 'setup'}" in said
 
 
 def test_what_set_up_makes_can_be_read_by_the_servers_user(set_up):
@@ -376,7 +396,10 @@ def test_sudo_asks_before_anything_writes_over_its_question(set_up):
     set_up.program("dpkg-query", "exit 1")
     set_up.program("sudo", '[ "$1" = -v ] || exec "$@"')
     assert set_up.run()[0] == 0
-    assert set_up.called("sudo")[0].startswith("sudo env ")  # where there is no terminal nobody is asked
+    # Where there is no terminal nobody is asked; and nothing but packages wants another user.
+    asked = set_up.called("sudo")
+    assert [line.split(" apt-get ")[1].split()[0] for line in asked] == ["update", "install"], asked
+    assert all(line.startswith("sudo env DEBIAN_FRONTEND=") for line in asked)
     set_up.calls.write_text("")
     ours, theirs = pty.openpty()
     with set_up.start(theirs) as process:

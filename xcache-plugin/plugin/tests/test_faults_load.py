@@ -59,7 +59,7 @@ def test_new_files(cache: Site, clients: Clients) -> None:
 def test_the_same_file(cache: Site, clients: Clients) -> None:
     lfn = files(cache, "same")[0]
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
-        watch.open([lfn] * CLIENTS * 4, users=CLIENTS, threads=CLIENTS)
+        watch.soak([lfn], opens=4 * CLIENTS, threads=CLIENTS)
 
 
 def test_programs(cache: Site, clients: Clients) -> None:
