@@ -18,7 +18,7 @@ import pytest
 
 from smartcache.demo.plan import Ports
 from smartcache.local.paths import ROOT
-from smartcache.local.ports import LOOPBACK, PortInUse, free_ports, require_free
+from smartcache.local.ports import LOOPBACK, free_ports, free_run
 from smartcache.local.xrootd import temporary_folder
 
 POLL_S = 0.2
@@ -100,16 +100,6 @@ def port_options(ports: Ports) -> list[str]:
     return [word for name, port in vars(ports).items() for word in ("--port", f"{name}={port}")]
 
 
-def consecutive_ports() -> int:
-    """The first of as many free ports in a row as the demo needs."""
-    while True:
-        base = free_ports(1)[0]
-        with contextlib.suppress(PortInUse):
-            for port in range(base, base + len(PORTS)):
-                require_free(port, "a test", "take others")
-            return base
-
-
 @pytest.fixture(scope="session")
 def start_demo():
     """Starts demos with ports and folders of their own; ends those that a failed test leaves."""
@@ -121,7 +111,7 @@ def start_demo():
             run = run or folder / f"run{len(started)}"
             log = folder / f"demo{len(started)}.log"
             if by_make:
-                base = consecutive_ports()
+                base = free_run(len(PORTS))
                 ports = Ports.from_base(base)
                 argv = ["make", "-C", str(ROOT), "-o", "setup", "demo", "QUICK=1", f"RUN_DIR={run}", f"PORT_BASE={base}"]
             else:

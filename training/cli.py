@@ -304,13 +304,14 @@ def _how(wanted: Wanted, data: TrainingSet, config: Config) -> How:
 
 
 def fit(data: TrainingSet, config: Config, how: How) -> Trained:
-    """Train with a bar on the terminal, until done or stopped."""
+    """Train with a bar on the terminal. Raises what training does; :class:`~.epochs.Stopped` for an interrupt at any moment."""
     from dataclasses import replace
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from . import train as training
+    from .epochs import Stopped
     from .judge import BYTE_MISS, WRITTEN
 
     columns = (
@@ -327,7 +328,10 @@ def fit(data: TrainingSet, config: Config, how: How) -> Trained:
             replayed = f", byte miss {figures[BYTE_MISS]:.4f}, written {figures[WRITTEN]:.4f}" if figures else ""
             bar.update(task, completed=epoch, total=of, losses=f"loss {loss:.4f}, validation {validation:.4f}{replayed}")
 
-        return training.train(data, config, replace(how, progress=progress, stop=stopper.event.is_set))
+        made = training.train(data, config, replace(how, progress=progress, stop=stopper.event.is_set))
+        if stopper.event.is_set():  # while it was evaluated, say; its state is there still
+            raise Stopped("after the last epoch")
+        return made
 
 
 def _tell(console: Console, trained: Trained) -> None:

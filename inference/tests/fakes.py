@@ -197,6 +197,7 @@ def serve() -> Iterator[tuple[FakeServer, str]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False  # whoever still writes into the folder is waited for
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

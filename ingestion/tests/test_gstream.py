@@ -269,7 +269,7 @@ def test_a_packet_made_to_be_slow_is_not(handler, output):
     made = packet(b'{"event":"file_close","lfn":"' + b'\n{"' * 21_000)
     begin = time.process_time()
     parts = parse_packet(made).lines
-    assert time.process_time() - begin < 0.1
+    assert time.process_time() - begin < 1  # some 10 ms; where it was looked through again and again, seconds
     assert len(parts) == 1
     handler.handle(made, "127.0.0.1", NOW)
     assert len(output.letters) == 1

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from smartcache.config import load
+from smartcache.ingestion.topics import PRODUCER
 from smartcache.local import kafka, paths, ports
 from smartcache.local.process import Process, line_in
 from smartcache.preprocessing.access import read_access_table, table_files
@@ -42,8 +43,8 @@ class Topics:
         """(kind, record as a dictionary or raw bytes): all are on the broker when this returns. ``at_s``: when they say they came."""
         from confluent_kafka import Producer
 
-        # Idempotent: a request that is sent again on a busy machine makes no duplicates, which the stream would count.
-        producer, refused = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True}), []
+        # As the collector does: what is sent again on a busy machine makes no duplicates, which the stream would count.
+        producer, refused = Producer({**PRODUCER, "bootstrap.servers": self.bootstrap}), []
         for kind, record in records:
             raw = record if isinstance(record, bytes) else json.dumps(record).encode()
             key = None if isinstance(record, bytes) else f"{record.get('cache')}|{record.get('lfn')}"

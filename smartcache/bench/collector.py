@@ -42,7 +42,8 @@ MAX_PER_S = 1_000_000
 KEPT_UP_S = 1.0
 #: Rates shown but not judged: how long the spool may take to be empty before the next one.
 _EMPTY_S = 120.0
-_SETTLE_S = 0.3
+#: A collector that has not counted a packet for so long has no more to count: a busy disk may hold its spool up for a while.
+_SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Our endpoint is there twice: as it comes, and with each prediction in a run of i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -256,10 +257,10 @@ def listener(port: int) -> int | None:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
-    for handle in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if str(handle.readlink()) in inodes:
-                return int(handle.parts[2])
-        except OSError:
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # another's, or it has ended
+            for handle in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(handle.readlink()) in inodes:
+                        return int(process.name)
     return None

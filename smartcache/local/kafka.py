@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from pathlib import Path
 
 from . import paths
 from .ports import LOOPBACK
 from .process import START_LIMIT_S, Process, ProcessError, Register, port_open
 
+_NODE = 1
+#: How long it may take to answer one question, until it is asked again.
+_ASKED_S = 5.0
 _HEAP = ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"]
 
 
@@ -23,7 +27,7 @@ def start(
     timeout_s: float = START_LIMIT_S,
     register: Register | None = None,
 ) -> Process:
-    """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it accepts connections.
+    """Start a broker that keeps its log segments under ``folder`` and listens at ``port``; returns once it answers.
 
     ``folder`` may hold the data of an earlier broker: then that one goes on. ``advertised_port`` is where clients are sent, where something
     stands before the broker. ``register`` is called with the process before it starts.
@@ -39,7 +43,31 @@ def start(
     broker = Process("kafka", [*java, "kafka.Kafka", str(properties)], folder / "kafka.log")
     if register is not None:
         register(broker)
-    return broker.start().wait_ready(port_open(port), f"listening at {port}", timeout_s)
+    return broker.start().wait_ready(_answers(port), f"answering at {port}", timeout_s)
+
+
+def _answers(port: int) -> Callable[[], bool]:
+    """Whether the broker says something of the cluster and of itself: a cold one takes seconds for that once it listens."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    listens = port_open(port)
+    admin: AdminClient | None = None
+    itself = ConfigResource(ResourceType.BROKER, str(_NODE))
+
+    def check() -> bool:
+        nonlocal admin
+        if not listens():
+            return False
+        admin = admin or AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", "log_level": 0, "error_cb": lambda _: None})
+        try:
+            admin.list_topics(timeout=_ASKED_S)
+            admin.describe_configs([itself], request_timeout=_ASKED_S)[itself].result(_ASKED_S)
+        except (KafkaException, TimeoutError):
+            return False
+        return True
+
+    return check
 
 
 def cluster_id() -> str:
@@ -66,8 +94,8 @@ def _format_storage(java: list[str], properties: Path, timeout_s: float) -> None
 def _properties(data: Path, port: int, controller_port: int, advertised_port: int) -> str:
     return f"""\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{LOOPBACK}:{controller_port}
+node.id={_NODE}
+controller.quorum.voters={_NODE}@{LOOPBACK}:{controller_port}
 listeners=PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}
 advertised.listeners=PLAINTEXT://{LOOPBACK}:{advertised_port}
 controller.listener.names=CONTROLLER

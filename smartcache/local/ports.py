@@ -9,12 +9,13 @@ import random
 import socket
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 LOOPBACK = "127.0.0.1"
 #: What free ports are chosen from. Linux gives outgoing connections ports from 32768 on: those could be taken between choice and use.
-CHOICE = range(15000, 32000)
+CHOICE: Sequence[int] = range(15000, 32000)
 
 
 #: So many of the last ports that this process has chosen are nobody else's: a server may listen only seconds later.
@@ -34,18 +35,21 @@ def free_ports(count: int) -> list[int]:
     chosen = _Choice()
     with contextlib.ExitStack() as held:
         for port in random.SystemRandom().sample(CHOICE, len(CHOICE)):
-            try:
-                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                    # Of all addresses: xrootd listens at all of them.
-                    held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", port))
-            except OSError:
-                continue
-            if not chosen.take(port):
-                continue
-            ports.append(port)
+            if chosen.take(port, held):
+                ports.append(port)
             if len(ports) == count:
                 return ports
-    raise PortInUse(f"fewer than {count} ports from {CHOICE.start} to {CHOICE.stop - 1} are free")
+    raise PortInUse(f"fewer than {count} ports from {CHOICE[0]} to {CHOICE[-1]} are free")
+
+
+def free_run(count: int) -> int:
+    """The first of ``count`` ports in a row that are free as those of :func:`free_ports` are."""
+    chosen = _Choice()
+    for first in random.SystemRandom().sample(CHOICE, len(CHOICE)):
+        with contextlib.ExitStack() as held:
+            if first + count <= CHOICE[-1] and all(chosen.take(port, held) for port in range(first, first + count)):
+                return first
+    raise PortInUse(f"no {count} ports in a row from {CHOICE[0]} to {CHOICE[-1]} are free")
 
 
 class _Choice:
@@ -63,9 +67,15 @@ class _Choice:
                 place = Path(tempfile.gettempdir()) / f"smartcache-ports-{os.getuid()}"
                 _Choice._file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
-    def take(self, port: int) -> bool:
-        """Whether ``port`` is ours now."""
+    def take(self, port: int, held: contextlib.ExitStack) -> bool:
+        """Whether ``port`` is ours now: nobody has it or has chosen it. Nobody can bind it while ``held`` is open."""
         if port in _chosen:
+            return False
+        try:
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                # Of all addresses: xrootd listens at all of them.
+                held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", port))
+        except OSError:
             return False
         if self._file is not None:
             try:

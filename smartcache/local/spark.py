@@ -8,7 +8,7 @@ from typing import Self
 
 from . import paths
 from .ports import LOOPBACK, free_ports
-from .process import Process, line_in
+from .process import START_LIMIT_S, Process, line_in
 
 #: No daemon of Spark listens but on loopback, its pages included.
 _ENV = {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_PUBLIC_DNS": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
@@ -55,4 +55,4 @@ class Cluster:
     def _start(self, name: str, argv: list[str], ready: str) -> None:
         log = self.folder / f"{name}.log"
         process = self._stack.enter_context(Process(f"spark {name}", argv, log, env=_ENV).start())
-        process.wait_ready(line_in(log, ready), ready, 120)
+        process.wait_ready(line_in(log, ready), ready, START_LIMIT_S)

@@ -45,17 +45,18 @@ def test_a_free_port_is_one_that_nobody_has(monkeypatch, kind):
 
 @pytest.fixture
 def ten_ports(monkeypatch, tmp_path):
-    """To choose from, with nobody else who does."""
+    """To choose from, with nobody else who does: they are chosen as others are, and then known to nobody."""
+    ten = sorted(ports.free_ports(10))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ports._Choice, "_file", None)
     monkeypatch.setattr(ports, "_chosen", deque())
-    return ports.CHOICE[:10]
+    return ten
 
 
 CHOOSE = """
 import sys
 from smartcache.local import ports
-ports.CHOICE = range(int(sys.argv[1]), int(sys.argv[2]))
+ports.CHOICE = [int(word) for word in sys.argv[1:]]
 print(*ports.free_ports(4), flush=True)
 sys.stdin.read()
 """
@@ -64,7 +65,7 @@ sys.stdin.read()
 def test_a_port_is_given_to_one_process(ten_ports, monkeypatch, tmp_path):
     """A server may listen only seconds after its port was chosen."""
     monkeypatch.setattr(ports, "CHOICE", ten_ports)
-    argv = [sys.executable, "-c", CHOOSE, str(ten_ports.start), str(ten_ports.stop)]
+    argv = [sys.executable, "-c", CHOOSE, *map(str, ten_ports)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, **pipes) as other:
         theirs = {int(word) for word in other.stdout.readline().split()}
@@ -74,6 +75,15 @@ def test_a_port_is_given_to_one_process(ten_ports, monkeypatch, tmp_path):
             ports.free_ports(1)
         other.stdin.close()
     assert set(ports.free_ports(4)) == theirs
+
+
+def test_ports_in_a_row_are_nobody_elses():
+    first = ports.free_run(5)
+    assert set(range(first, first + 5)) <= set(ports._chosen)
+    for port in range(first, first + 5):
+        ports.require_free(port, "a test", "take another")
+    second = ports.free_run(5)
+    assert second + 5 <= first or first + 5 <= second
 
 
 def test_of_the_ports_that_were_chosen_the_oldest_are_free_again(ten_ports, monkeypatch):

@@ -76,10 +76,8 @@ def test_without_a_terminal_a_line_for_each_step_is_all():
     with start(subprocess.PIPE) as process:
         said = process.communicate(b"\n", timeout=60)[0].decode()
     lines = said.splitlines()
-    assert [re.sub(r"^ *\d+ s  ", "", line) for line in lines if line.strip()] == [
-        "write the origin's files: done in 0 s",
-        "start the servers: done in 0 s",
-    ]
+    steps = [re.sub(r"^ *\d+ s  |\d+ s$", "", line) for line in lines if line.strip()]
+    assert steps == ["write the origin's files: done in ", "start the servers: done in "]
     assert "\x1b" not in said
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from smartcache import config as configs
 from smartcache.cli import app
 from smartcache.inference import bundle as bundles
-from smartcache.training import dataset, epochs
+from smartcache.local.process import START_LIMIT_S
+from smartcache.training import cli, dataset, epochs
 from smartcache.training import state as states
 from smartcache.training import train as training
 
@@ -110,6 +111,15 @@ def test_one_at_a_time(data, config, tmp_path):
         training.train(data, config, training.How(state=tmp_path, progress=progress))
 
 
+def test_an_interrupt_after_the_last_epoch_is_one_too(data, config, monkeypatch):
+    def trained(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(training, "train", trained)
+    with pytest.raises(epochs.Stopped, match="after the last epoch"):
+        cli.fit(data, config, training.How())
+
+
 def test_killed_and_given_again(synthetic, undisturbed, tmp_path):
     """The command itself, by SIGKILL, in a process of its own."""
     folder = synthetic.write(tmp_path / "set", rows=1000)
@@ -121,11 +131,13 @@ def test_killed_and_given_again(synthetic, undisturbed, tmp_path):
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "smartcache", *options], stdout=log, stderr=log, cwd=root)
         state = tmp_path / ".bundle.training" / states.FILE
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + START_LIMIT_S
         while not state.exists():
             assert process.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert state.exists(), "it was done before it was killed"
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)
     done = CliRunner().invoke(app, options)

@@ -58,7 +58,7 @@ TEST_F(DeciderTest, ThePortfolioDecidesOnceTheRoomIsKnown) {
   EXPECT_EQ(decider->Worth("/a/1"), std::nullopt);
   decider->Room(250);
   ASSERT_TRUE(WaitUntil([&] { return decider->votes(); }));
-  EXPECT_TRUE(log_.Has("portfolio: in use"));
+  EXPECT_TRUE(WaitUntil([&] { return log_.Has("portfolio: in use"); }));
   ASSERT_TRUE(WaitUntil([&] { return decider->Worth("/a/1").value_or(-1) > 0; }));  // what came before is told
   Expect(decider->Decide(kT0 + 1, "/a/1", true, 100, -1), Answer::kAdmit, Reason::kVote);
   Expect(decider->Decide(kT0 + 2, "/a/large", true, 1000, -1), Answer::kAdmit, Reason::kCached);  // there is no room for it

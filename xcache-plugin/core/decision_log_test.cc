@@ -184,13 +184,13 @@ TEST_F(LogSocketTest, AHostWithoutAddressIsSaidOnceAndItsDatagramsAreDropped) {
 }
 
 TEST_F(LogSocketTest, NobodyWaitsForTheResolver) {
-  testing::lookup_ms = 500;
+  testing::lookup_ms = 5000;
   const int looked_up = testing::lookups;
   const auto start = std::chrono::steady_clock::now();
   {
     DecisionLog log({"slow.invalid", port_, false}, &counters_);
     log.Send(Record("/a"));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(400));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(4000));
     ASSERT_TRUE(testing::WaitUntil([&] { return testing::lookups > looked_up; }));
   }
   testing::lookup_ms = 0;

@@ -59,6 +59,7 @@ void EndpointConnection::SetUp() {
   Set(CURLOPT_MAXAGE_CONN, kMaxIdleS);
   Set(CURLOPT_FOLLOWLOCATION, 0L);
   Set(CURLOPT_PROXY, "");
+  Set(CURLOPT_NOPROXY, "*");  // else each request reads the environment, which a server that starts is still writing to
   Set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
   Set(CURLOPT_PROTOCOLS_STR, "http,https");
   Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));

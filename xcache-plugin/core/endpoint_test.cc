@@ -82,6 +82,20 @@ TEST_F(EndpointTest, KeepsItsConnection) {
   EXPECT_EQ(server_.connections(), 1u);
 }
 
+// A server that starts writes to its environment, from another thread; whoever reads it then may end both.
+TEST_F(EndpointTest, NoRequestReadsTheEnvironment) {
+  EndpointModel model(config_, features_.size());
+  Finding finding;
+  const size_t before = testing::environment_reads;
+  ::getenv("counted");
+  ASSERT_EQ(testing::environment_reads, before + 1);
+  server_.RespondJson(kGood);
+  model.Warm(bundle_, &finding);
+  EXPECT_EQ(Result(model), Reason::kModel);
+  EXPECT_EQ(Result(model), Reason::kModel);
+  EXPECT_EQ(testing::environment_reads, before + 1);
+}
+
 TEST_F(EndpointTest, AConnectionThatTheServerClosedIsOpenedAgain) {
   const std::string body = kGood;
   EndpointModel model(config_, features_.size());

@@ -39,12 +39,12 @@ class PortfolioKeeperTest : public ::testing::Test {
 TEST_F(PortfolioKeeperTest, WhatWasKnownIsKnownAfterARestart) {
   auto portfolio = Make();
   auto keeper = Keep(portfolio.get());
-  EXPECT_EQ(log_.Count("portfolio: in use, 0 files known, room for 100 bytes"), 1u);
+  EXPECT_TRUE(WaitUntil([&] { return log_.Count("portfolio: in use, 0 files known, room for 100 bytes") == 1; }));
   EXPECT_TRUE(portfolio->Opened({1, 2, 3, 50, 1.0, 0.5}, nullptr).stores);
   keeper.reset();
   auto after = Make();
   const auto again = Keep(after.get());
-  EXPECT_EQ(log_.Count("portfolio: in use, 1 files known, room for 100 bytes"), 1u);
+  EXPECT_TRUE(WaitUntil([&] { return log_.Count("portfolio: in use, 1 files known, room for 100 bytes") == 1; }));
   EXPECT_GT(*after->Worth(1), 0.0);
   EXPECT_EQ(Bad(), 0u);
 }

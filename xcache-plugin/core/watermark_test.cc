@@ -156,7 +156,7 @@ TEST_F(WatermarkTest, AFileOpenedSinceItWasRankedStays) {
   MakeDecider();
   for (int i = 0; i < 10; ++i) File("/f" + std::to_string(i), 95, 0.05 * i);
   config_.evictor.files_per_minute = 1;
-  options_.limit_period_s = 0.5;
+  options_.limit_period_s = 3;
   Start();
   ASSERT_TRUE(WaitUntil([&] { return !disk_.removed().empty(); }));
   decider_->Decide(kT0 + 1000000, "/f2", true, 95, -1);  // while the limit holds the run up

@@ -2,11 +2,13 @@
 
 #include <dlfcn.h>
 #include <netdb.h>
+#include <openssl/x509.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <mutex>
@@ -15,6 +17,8 @@ namespace smartcache::testing {
 
 std::atomic<int> lookups{0}, lookup_ms{0}, clock_offset_s{0};
 std::atomic<bool> no_threads{false};
+std::atomic<size_t> environment_reads{0}, bundles_loaded{0};
+thread_local size_t bundles_loaded_here = 0;
 
 namespace {
 
@@ -59,10 +63,23 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
   return result;
 }
 
+char* getenv(const char* name) noexcept {
+  ++smartcache::testing::environment_reads;
+  static const auto real = smartcache::testing::Real<decltype(&getenv)>("getenv");
+  return real(name);
+}
+
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) noexcept {
   if (smartcache::testing::no_threads) return EAGAIN;
   static const auto real = smartcache::testing::Real<decltype(&pthread_create)>("pthread_create");
   return real(thread, attributes, run, argument);
+}
+
+int X509_STORE_load_file(X509_STORE* store, const char* file) {
+  ++smartcache::testing::bundles_loaded;
+  ++smartcache::testing::bundles_loaded_here;
+  static const auto real = smartcache::testing::Real<decltype(&X509_STORE_load_file)>("X509_STORE_load_file");
+  return real(store, file);
 }
 
 }  // extern "C"

@@ -1,4 +1,5 @@
-// A system that fails to order: this test program's own getaddrinfo, clock_gettime and pthread_create, which the code under test calls.
+// A system that fails to order: this test program's own getaddrinfo, clock_gettime, getenv, pthread_create
+// and X509_STORE_load_file, which the code under test, or libcurl for it, calls.
 #pragma once
 
 #include <atomic>
@@ -16,5 +17,10 @@ extern std::atomic<int> lookup_ms;
 extern std::atomic<int> clock_offset_s;
 // Whether the system refuses to start threads.
 extern std::atomic<bool> no_threads;
+// How often anything but the C library has read the environment.
+extern std::atomic<size_t> environment_reads;
+// Files of certificates that OpenSSL was asked to load: by anybody, and by this thread.
+extern std::atomic<size_t> bundles_loaded;
+extern thread_local size_t bundles_loaded_here;
 
 }  // namespace smartcache::testing

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <ctime>
 #include <stdexcept>
 #include <tuple>
 
@@ -56,32 +55,12 @@ Authority::Certificate Authority::Signed(const std::string& subject, const char*
 
 std::string Authority::pem() const { return Pem(Signed(name_, SN_basic_constraints, "critical,CA:TRUE").get()); }
 
-std::string Authority::OthersPem(int count) const {
-  std::string all;
-  for (int i = 0; i < count; ++i)
-    all += Pem(Signed("Another authority, the " + std::to_string(i), SN_basic_constraints, "critical,CA:TRUE").get());
-  return all;
-}
-
 std::shared_ptr<ssl_ctx_st> Authority::Context() const {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   const Certificate certificate = Signed("the server", SN_subject_alt_name, "IP:127.0.0.1");
   if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 || SSL_CTX_use_PrivateKey(context.get(), key_.get()) != 1)
     throw std::runtime_error("OpenSSL takes no certificate");
   return context;
-}
-
-double ProcessorSeconds() {
-  timespec time;
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-double SecondsToLoad(const std::string& bundle_file) {
-  const double began = ProcessorSeconds();
-  const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> store(X509_STORE_new(), &X509_STORE_free);
-  if (X509_STORE_load_locations(store.get(), bundle_file.c_str(), nullptr) != 1) throw std::runtime_error("no bundle: " + bundle_file);
-  return ProcessorSeconds() - began;
 }
 
 TlsServer::TlsServer(const Authority& authority, const std::string& body)

@@ -21,8 +21,6 @@ class Authority {
 
   // Its own certificate, as a bundle has it.
   std::string pem() const;
-  // The certificates of `count` others, whom nobody needs: a bundle as long as a system's.
-  std::string OthersPem(int count) const;
   // What a server at 127.0.0.1 needs.
   std::shared_ptr<ssl_ctx_st> Context() const;
 
@@ -33,11 +31,6 @@ class Authority {
   const std::string name_;
   std::unique_ptr<evp_pkey_st, void (*)(evp_pkey_st*)> key_;  // the servers' too
 };
-
-// How long this thread has had a processor: what it waits for others does not count.
-double ProcessorSeconds();
-// How much of that it needs for loading such a bundle.
-double SecondsToLoad(const std::string& bundle_file);
 
 // On loopback; answers every HTTP request with `body`, and keeps the connection.
 class TlsServer {

@@ -32,6 +32,8 @@ from plugin_client import Clients
 from plugin_site import HELD_FOLDER, Site, wait_until
 
 SLACK_US = 1000
+#: What the kernel counts stolen time in, cut.
+_TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 #: What a healthy server writes: clients come and go. And pfc, without the plugin too, reads a .cinfo while it is being written for the
 #: file's last reader.
 USUAL = (
@@ -44,6 +46,8 @@ USUAL = (
     # The first open starts a scan of the disk, which is said once at its beginning and its end.
     r"SmartCache_Config: history: (began empty; the files on disk are scanned|\d+ of \d+ files on disk learnt)",
     r"XrdPfc_Purge: warning \S+ can't open or read .+\.cinfo",
+    # Where this machine's disk is nearly full.
+    r"SmartCache_Config: evictor: \S+ % used, but the cache has only .* something else fills the disk",
 )
 SOAK_OPENS = 200
 ENOUGH_FOR_A_MEDIAN = 50
@@ -219,7 +223,7 @@ class Waiting:
 
     def so_far_us(self) -> float:
         waited_ns = sum(ns - self._threads_ns.get(thread, 0) for thread, ns in self._by_thread_ns().items())
-        return waited_ns / 1000 + self._stolen_by_host_us() - self._stolen_us
+        return waited_ns / 1000 + self._stolen_by_host_us() - self._stolen_us + _TICK_US
 
     def _by_thread_ns(self) -> dict[str, int]:
         waited = {}
@@ -231,7 +235,7 @@ class Waiting:
     @staticmethod
     def _stolen_by_host_us() -> float:
         stolen = int(Path("/proc/stat").read_text().splitlines()[0].split()[8])
-        return stolen * 1e6 / os.sysconf("SC_CLK_TCK")
+        return stolen * _TICK_US
 
 
 def counted(site: Site) -> Counter[str]:

@@ -136,15 +136,15 @@ def test_a_current_that_is(link: str, cache: Site, clients: Clients) -> None:
         elif link != "gone":
             current.symlink_to({"dangling": "reuse_v9", "a loop": "current"}[link])
         wait_until(lambda: "model bundle: " in cache.server_log()[written:], "said")
-        watch.open(cache.lfns)
+        watch.open(cache.lfns * 8)
     cache.point_at("reuse_v1")
     with watched(cache, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
-        watch.open(cache.lfns)
+        watch.open(cache.lfns * 8)
 
 
 def test_without_one_that_can_be_used_the_fallback_answers(origin: xrootd.Xrootd, endpoint: Endpoint) -> None:
     with another_site(origin) as site:
-        toml = site.model(endpoint.url, deadline_ms=DEADLINE_MS)
+        toml = site.model(endpoint.url, deadline_ms=DEADLINE_MS, breaker_failures=1_000_000)
         truncated(site.models / "reuse_v1")
         site.start(toml)
         with site.clients() as clients:
@@ -154,4 +154,4 @@ def test_without_one_that_can_be_used_the_fallback_answers(origin: xrootd.Xrootd
             site.install("reuse_v1")
             site.wait_for_model("reuse_v1")
             with watched(site, clients, deadline_ms=DEADLINE_MS, reasons={"model"}) as watch:
-                watch.open(site.lfns)
+                watch.open(site.lfns * 8)

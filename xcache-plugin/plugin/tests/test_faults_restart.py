@@ -42,6 +42,6 @@ def test_ended_in_the_middle(sign: signal.Signals, answering: bool, site: Site, 
         answered = 'smartcache_model_requests_total{role="champion",source="endpoint",result="answered"}'
         wait_until(lambda: clients.open(site.lfns) == [""] * len(site.lfns) and site.counter(answered) > 0, "answered by the model again")
         with watched(site, clients, deadline_ms=50, reasons={"model"}, beside=frozenset({"deadline", "breaker_open"})) as watch:
-            watch.open(site.lfns)
+            watch.open(site.lfns * 8)
         assert "SmartCache_Config: ready" in site.server_log()
         assert not list(folder.glob("*.bad-*")), "a history was left behind that cannot be read"

@@ -29,6 +29,17 @@ def ready(site: Site) -> None:
     wait_until(lambda: site.counter("smartcache_portfolio_ready") == 1, "the portfolio ready")
 
 
+def voted(site: Site, *lfns: str) -> dict:
+    """The first decision of an open of these that the portfolio said something to: not while its state is written down or read."""
+    for lfn in lfns:
+        unsaid = site.counter("smartcache_portfolio_unsaid_opens_total")
+        decision = site.opened(lfn)
+        if decision["reason"] == "vote":
+            return decision
+        wait_until(lambda before=unsaid: site.counter("smartcache_portfolio_unsaid_opens_total") > before, "counted as unsaid")
+    raise AssertionError(f"no vote on {len(lfns)} opens: {decision}")
+
+
 def test_it_votes_and_the_evictor_goes_by_the_vote(site: Site) -> None:
     site.start(configuration(site, '[trace]\nlevel = "evictor"\n'))
     assert site.opened(site.lfns[0])["reason"] == "no_model"
@@ -36,8 +47,7 @@ def test_it_votes_and_the_evictor_goes_by_the_vote(site: Site) -> None:
     popular, once = site.lfns[:3], site.lfns[3:]
     for _ in range(3):
         for lfn in popular:
-            decision = site.opened(lfn)
-            assert (decision["answer"], decision["reason"]) == ("admit", "vote")
+            assert voted(site, *[lfn] * 5)["answer"] == "admit"
             site.wait_let_go(lfn)
     for lfn in once:
         site.opened(lfn)
@@ -61,11 +71,12 @@ def test_it_outlives_the_server(site: Site, sign: signal.Signals) -> None:
     site.opened(site.lfns[0])
     ready(site)
     for lfn in site.lfns[1:4]:
-        assert site.opened(lfn)["reason"] == "vote"
+        voted(site, *[lfn] * 5)
     kept = site.folder / "kept" / "portfolio"
     wait_until(lambda: kept.exists() and site.counter("smartcache_portfolio_files") == 4, "saved")
-    last = kept.stat().st_mtime_ns
-    wait_until(lambda: kept.stat().st_mtime_ns > last, "saved once more")
+    for _ in range(2):  # the one that was being saved when the last file was counted may be without it
+        last = kept.stat().st_mtime_ns
+        wait_until(lambda before=last: kept.stat().st_mtime_ns > before, "saved once more")
     site.cache.process.stop(sign=sign)
     site.start_again()
     site.opened(site.lfns[0])
@@ -80,18 +91,19 @@ def test_a_damaged_file_is_set_aside_and_nothing_else_happens(site: Site) -> Non
     site.start(text)
     assert site.opened(site.lfns[0])["answer"] == "admit"
     ready(site)
-    assert site.opened(site.lfns[1])["reason"] == "vote"
+    voted(site, *site.lfns[1:6])
     assert "[portfolio] file must be a portfolio that this plugin saved" in site.server_log()
     assert list((site.folder / "kept").glob("portfolio.bad-*"))
 
 
 def test_a_file_that_has_no_place_is_bypassed(site: Site) -> None:
-    """One that is larger than the room for all."""
-    site.start(configuration(site).replace(f"capacity_bytes = {CAPACITY}", f"capacity_bytes = {FILE_BYTES // 4}"))
+    """One that is larger than the room for all. The evictor, which would remove it at once, only looks at the room."""
+    settings = configuration(site).replace(f"capacity_bytes = {CAPACITY}", f"enabled = false\ncapacity_bytes = {FILE_BYTES // 4}")
+    site.start(settings)
     assert site.opened(site.lfns[0])["answer"] == "admit"
     ready(site)
     site.wait_let_go(site.lfns[0])
-    wait_until(lambda: site.opened(site.lfns[0])["read_share"] > 0.9, "its size seen, and that all of it was read")
-    decision = site.opened(site.lfns[1])
-    assert (decision["answer"], decision["reason"]) == ("bypass", "vote")
-    assert not site.on_disk(site.lfns[1])
+    wait_until(lambda: site.opened(site.lfns[0])["read_share"] > 0.9, "its size seen, and that all of it was read", 60)
+    decision = voted(site, *site.lfns[1:6])
+    assert decision["answer"] == "bypass"
+    assert not site.on_disk(decision["lfn"])
