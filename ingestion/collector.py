@@ -82,7 +82,7 @@ class Collector:
             self._sink = KafkaSink(config, self._counters, say)
             undo.callback(lambda: self._sink.close(0))
             # In the spool's folder, which is this process's alone from here on.
-            self._numbering = Numbering(Path(config.spool.dir) / "numbering", say, time.time_ns() // 1000)
+            self._numbering = Numbering(Path(config.spool.dir) / "numbering", say, time.time_ns() // 1000, self._sink.has_spool_folder)
             undo.callback(self._numbering.close)
             self._fstream = FStreamHandler(self._sink, self._counters, pseudonyms, self._numbering)
             gstream = GStreamHandler(self._sink, self._counters, self._numbering, self._sink.encoded)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .errors import ParseError
@@ -37,15 +38,6 @@ _OPEN_LFN = struct.Struct(">qI")  # file size, user id; then the LFN with a NUL 
 _XFR = struct.Struct(">qqq")  # bytes by read, by readv, by write
 _OPS = struct.Struct(">iiihhqiiiiii")  # reads, readvs, writes, readv segments min and max and sum, sizes min and max of each
 _SSQ_SIZE = 32
-
-#: Smallest length by record type: what its fixed part takes.
-_MIN_SIZE = {
-    CLOSE: _RECORD.size + _XFR.size,
-    OPEN: _RECORD.size + _OPEN.size,
-    TIME: _RECORD.size + _TIME.size,
-    XFR: _RECORD.size + _XFR.size,
-    DISC: _RECORD.size,
-}
 
 #: The first line of a map packet. XRootD's own buffer has 1280 bytes; of a longer line matching would take long.
 _USER = re.compile(r"(?P<protocol>[^/]*)/(?P<login>.*)\.(?P<pid>\d{1,10}):(?P<sid>\d{1,15})@(?P<host>.+)", re.DOTALL)
@@ -180,39 +172,6 @@ def parse_path(raw: bytes) -> Path:
     return Path(int(match["sid"]) & SID_MASK, file_id, session, match["login"], match["host"], path if whole else "")
 
 
-def parse_window(raw: bytes) -> Window:
-    """An ``f`` packet. :class:`ParseError` where it does not start with its window or any record does not fit."""
-    sid = begin_s = end_s = -1
-    ignored = 0
-    events: list[Open | Close | Disconnect] = []
-    offset, end = _PACKET.size, len(raw)
-    while offset < end:
-        if end - offset < _RECORD.size:
-            raise ParseError("record", f"{end - offset} bytes at offset {offset} are no record")
-        kind, flags, size, number = _RECORD.unpack_from(raw, offset)
-        if size < _MIN_SIZE.get(kind, _RECORD.size) or size > end - offset:
-            raise ParseError("record", f"record type {kind} at offset {offset} has impossible length {size}")
-        body = offset + _RECORD.size
-        offset += size
-        if kind == TIME:
-            begin_s, end_s, sid = _TIME.unpack_from(raw, body)
-            if not flags & _HAS_SID or begin_s > end_s:
-                raise ParseError("window", "the time record has no server id, or ends before it begins")
-        elif sid < 0:
-            raise ParseError("window", "the first record is not the time record")
-        elif kind == OPEN:
-            events.append(_open(raw, body, offset, flags, number))
-        elif kind == CLOSE:
-            events.append(_close(raw, body, offset, flags, number))
-        elif kind == DISC:
-            events.append(Disconnect(number))
-        else:
-            ignored += 1
-    if sid < 0:
-        raise ParseError("window", "no time record")
-    return Window(sid & SID_MASK, begin_s, end_s, events, ignored)
-
-
 def _open(raw: bytes, body: int, end: int, flags: int, file_id: int) -> Open:
     if not flags & _HAS_LFN:
         return Open(file_id, _OPEN.unpack_from(raw, body)[0], 0, "")
@@ -236,6 +195,58 @@ def _close(raw: bytes, body: int, end: int, flags: int, file_id: int) -> Close:
     if min(b_read, b_readv, b_write, n_read or 0, n_readv or 0) < 0:
         raise ParseError("record", "a close has negative counts")
     return Close(file_id, bool(flags & _FORCED), b_read, b_readv, b_write, n_read, n_readv)
+
+
+def _disconnect(_raw: bytes, _body: int, _end: int, _flags: int, user_id: int) -> Disconnect:
+    return Disconnect(user_id)
+
+
+class _Form(NamedTuple):
+    """A record type: the smallest length with its head, and what reads it: ``(packet, begin and end of its body, flags, id)``."""
+
+    min_size: int
+    read: Callable[[bytes, int, int, int, int], Open | Close | Disconnect] | None
+
+
+_FORMS = {
+    CLOSE: _Form(_RECORD.size + _XFR.size, _close),
+    OPEN: _Form(_RECORD.size + _OPEN.size, _open),
+    DISC: _Form(_RECORD.size, _disconnect),
+    TIME: _Form(_RECORD.size + _TIME.size, None),  # a window, no event
+    XFR: _Form(_RECORD.size + _XFR.size, None),  # so far; the close has it all
+}
+#: A type that is not known yet is stepped over.
+_UNKNOWN = _Form(_RECORD.size, None)
+
+
+def parse_window(raw: bytes) -> Window:
+    """An ``f`` packet. :class:`ParseError` where it does not start with its window or any record does not fit."""
+    sid = begin_s = end_s = -1
+    ignored = 0
+    events: list[Open | Close | Disconnect] = []
+    offset, end = _PACKET.size, len(raw)
+    while offset < end:
+        if end - offset < _RECORD.size:
+            raise ParseError("record", f"{end - offset} bytes at offset {offset} are no record")
+        kind, flags, size, number = _RECORD.unpack_from(raw, offset)
+        form = _FORMS.get(kind, _UNKNOWN)
+        if not form.min_size <= size <= end - offset:
+            raise ParseError("record", f"record type {kind} at offset {offset} has impossible length {size}")
+        body = offset + _RECORD.size
+        offset += size
+        if kind == TIME:
+            begin_s, end_s, sid = _TIME.unpack_from(raw, body)
+            if not flags & _HAS_SID or begin_s > end_s:
+                raise ParseError("window", "the time record has no server id, or ends before it begins")
+        elif sid < 0:
+            raise ParseError("window", "the first record is not the time record")
+        elif form.read is not None:
+            events.append(form.read(raw, body, offset, flags, number))
+        else:
+            ignored += 1
+    if sid < 0:
+        raise ParseError("window", "no time record")
+    return Window(sid & SID_MASK, begin_s, end_s, events, ignored)
 
 
 def _map_text(raw: bytes) -> tuple[int, str, str]:

@@ -181,7 +181,8 @@ class GStreamHandler:
         if packet.kind != PFC:
             self._counters.add("records_ignored", STREAM, "other_gstream")
             return
-        if not self._sequences.is_new((server.cache, server.start_s), packet.pseq, hash(raw), server.start_s * 1_000_000):
+        sender = (server.cache, server.start_s, packet.sid)
+        if not self._sequences.is_new(sender, packet.pseq, hash(raw), server.start_s * 1_000_000):
             return
         if packet.truncated:
             cut = ParseError("truncated", "no closing NUL: the end of this packet is lost")
@@ -196,7 +197,7 @@ class GStreamHandler:
         if not packet.lines and not packet.truncated:
             self._counters.add("records_ignored", STREAM, "empty_packet")
         # tbeg belongs into the id: pseq alone comes round again after 1000 packets.
-        prefix = f"{cache}/{server.start_s}/{packet.begin_s}/{packet.pseq}/"
+        prefix = f"{cache}/{server.start_s}/{packet.sid}/{packet.begin_s}/{packet.pseq}/"
         start_us = server.start_s * 1_000_000
         parsed = 0
         emit = self._encoded

@@ -4,44 +4,63 @@ A file of slots of 40 bytes, one a sender, little-endian: hash of stream and sen
 it was heard (int64, Unix microseconds), CRC-32 of these (uint32), 4 bytes of nothing. The first slot holds a magic word and when the file
 was made. The file is made once, beside its place; a slot is written in place, by one call that a killed process either made or not, once
 the records before it are in the spool: a collector killed in between counts packets as lost which are there, never the other way round. A
-machine that dies may leave older numbers, with the same effect. What a packet said that is no record yet, as an open that waits for its
-close, is not in the spool: see :mod:`.opens`.
+machine that dies may leave older numbers, with the same effect, and so does a disk that is away when the collector ends. What a packet said
+that is no record yet, as an open that waits for its close, is not in the spool: see :mod:`.opens`.
+
+Where the file cannot be written (its disk is full, gone, or another one is in its place), the numbers stay in memory, and each second a new
+file with all of them is tried.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from .jsontext import INT64_MAX
 
 _SLOT = struct.Struct("<16sqqI4x")
 _CHECKED = struct.Struct("<16sqq")
-_MAGIC = b"smartcache seq 1"
+_MAGIC = b"smartcache seq 2"
 #: Senders kept: those of three streams. The one heard longest ago gives its slot to a new one.
 MAX_SENDERS = 3 * 4096
+#: How often it is looked whether the file is still in its place, and, where it is not, a new one is tried.
+LOOK_S = 1.0
+
+
+class _Sender(NamedTuple):
+    """Where one sender's numbering stands: its slot in the file, the number of its next packet, when it was heard (Unix microseconds)."""
+
+    slot: int
+    number: int
+    heard_us: int
 
 
 class Numbering:
     """The file and what is in it. Not thread-safe. Where it cannot be read or written the collector works on, and says so once."""
 
-    def __init__(self, path: Path, say: Callable[[str], None], now_us: int) -> None:
-        """Read the file, or make it. ``say`` takes what a person should know."""
+    def __init__(self, path: Path, say: Callable[[str], None], now_us: int, is_there: Callable[[], bool] = lambda: True) -> None:
+        """Read the file, or make it. ``say`` takes what a person should know; ``is_there``: whether the folder is the spool's own."""
         self._path = path
+        self._is_there = is_there
         self._beside = path.with_name(path.name + ".new")
         self._say = say
         #: Since when every packet should have come: the file's beginning, and this process's (Unix microseconds).
         self.since_us = self.opened_us = now_us
-        self._senders: OrderedDict[bytes, tuple[int, int]] = OrderedDict()  # slot and number, heard longest ago first
+        self._senders: OrderedDict[bytes, _Sender] = OrderedDict()  # heard longest ago first
         self._moved: dict[tuple[str, Hashable], int] = {}
         self._digests: dict[tuple[str, Hashable], bytes] = {}
         self._file = -1
+        self._failed = False
+        self._look_s = time.monotonic() + LOOK_S
         self._free: list[int] = []
         try:
             self._open(now_us)
@@ -51,7 +70,7 @@ class Numbering:
     def expected(self, stream: str, sender: Hashable) -> int | None:
         """The number that the sender's next packet had when its last one was heard; None where it is not known."""
         kept = self._senders.get(self._digest((stream, sender)))
-        return None if kept is None else kept[1]
+        return None if kept is None else kept.number
 
     def moved(self, stream: str, sender: Hashable, number: int) -> None:
         """The sender's next packet has this number; ``commit`` writes it."""
@@ -61,16 +80,17 @@ class Numbering:
         """Write what has moved. Call it once the records of these packets are in the spool."""
         for key, number in self._moved.items():
             digest = self._digest(key)
-            slot = self._senders.pop(digest)[0] if digest in self._senders else self._free_slot()
-            self._senders[digest] = slot, number
-            self._write(slot, digest, number, now_us)
+            slot = self._senders.pop(digest).slot if digest in self._senders else self._free_slot()
+            self._senders[digest] = sender = _Sender(slot, number, now_us)
+            self._write(digest, sender)
         self._moved.clear()
+        if time.monotonic() >= self._look_s:
+            self._look(now_us)
 
     def close(self) -> None:
         """Close the file. What has moved since ``commit`` is not written."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        _close(file)
 
     def _digest(self, key: tuple[str, Hashable]) -> bytes:
         found = self._digests.get(key)
@@ -85,7 +105,7 @@ class Numbering:
             return self._free.pop()
         if len(self._senders) < MAX_SENDERS:
             return len(self._senders) + 1
-        return self._senders.popitem(last=False)[1][0]
+        return self._senders.popitem(last=False)[1].slot
 
     def _open(self, now_us: int) -> None:
         """Take the file as it stands: nothing of it is written anew, so nothing is lost to a full disk or a process that is killed here."""
@@ -99,45 +119,86 @@ class Numbering:
         head = _unpacked(slots[0]) if slots else None
         if head is None or head[0] != _MAGIC:
             self._say(f"{self._path} cannot be read: what was sent while no collector ran is not counted as lost this time")
-            os.close(self._file)
-            self._file = -1
+            self.close()
             self._make(now_us)
             return
         self.since_us = head[1]
         found = [(slot, _unpacked(raw)) for slot, raw in enumerate(slots[1:], 1)]
         heard = sorted((each[2], slot, each[0], each[1]) for slot, each in found if each is not None)
-        self._senders.update((digest, (slot, number)) for _, slot, digest, number in heard)
-        used = {slot for slot, _ in self._senders.values()}
+        self._senders.update((digest, _Sender(slot, number, when)) for when, slot, digest, number in heard)
+        used = {sender.slot for sender in self._senders.values()}
         self._free = [slot for slot, _ in found if slot not in used]
 
     def _make(self, now_us: int) -> None:
-        """An empty one, whole before it has its name."""
-        self._file = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        self._put(0, _MAGIC, self.since_us, now_us)
-        self._beside.replace(self._path)
+        """A new one with what is known, whole before it has its name."""
+        file = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            _put(file, 0, _MAGIC, self.since_us, now_us)
+            for digest, sender in self._senders.items():
+                _put(file, sender.slot, digest, sender.number, sender.heard_us)
+            self._beside.replace(self._path)
+        except OSError:
+            _close(file)
+            with contextlib.suppress(OSError):
+                self._beside.unlink()
+            raise
+        self._file = file
 
-    def _write(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
+    def _look(self, now_us: int) -> None:
+        """Whether what is written can be found again; else all of it anew."""
+        self._look_s = time.monotonic() + LOOK_S
+        try:
+            if self._file >= 0 and not self._in_place():
+                raise OSError(errno.ENODEV, "it is not in its place any more")
+            if self._file < 0 and self._is_there():
+                self._make(now_us)
+        except OSError as error:
+            self._fail(error)
+        if self._failed and self._file >= 0:
+            self._failed = False
+            self._say(f"{self._path} is written again")
+
+    def _in_place(self) -> bool:
+        try:
+            ours, there = os.fstat(self._file), self._path.stat()
+        except OSError:
+            return False
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+    def _write(self, digest: bytes, sender: _Sender) -> None:
         if self._file < 0:
             return
         try:
-            self._put(slot, digest, number, heard_us)
+            _put(self._file, sender.slot, digest, sender.number, sender.heard_us)
         except OSError as error:
             self._fail(error)
 
-    def _put(self, slot: int, digest: bytes, number: int, heard_us: int) -> None:
-        raw = _CHECKED.pack(digest, number, heard_us)
-        os.pwrite(self._file, _SLOT.pack(digest, number, heard_us, crc32(raw)), slot * _SLOT.size)
-
     def _fail(self, error: OSError) -> None:
         """Without it, rather than with numbers that are old: those would count as lost what is there."""
-        self._say(
-            f"{self._path} cannot be used ({error.strerror}): what is sent while no collector runs is not counted as lost; "
-            "make room, or let this user write to [spool] dir"
-        )
+        if not self._failed:
+            self._failed = True
+            self._say(
+                f"{self._path} cannot be used ({error.strerror}): until it can, what is sent while no collector runs may be counted wrong; "
+                "make room, bring its disk back, or let this user write to [spool] dir"
+            )
         self.close()
-        for each in (self._path, self._beside):
-            with contextlib.suppress(OSError):
-                each.unlink()
+        if self._is_there():
+            for each in (self._path, self._beside):
+                with contextlib.suppress(OSError):
+                    each.unlink()
+
+
+def _close(file: int) -> None:
+    """Of -1 nothing. A disk may tell only now what it could not write, and what is open is closed all the same."""
+    if file >= 0:
+        with contextlib.suppress(OSError):
+            os.close(file)
+
+
+def _put(file: int, slot: int, digest: bytes, number: int, heard_us: int) -> None:
+    raw = _CHECKED.pack(digest, number, heard_us)
+    if os.pwrite(file, _SLOT.pack(digest, number, heard_us, crc32(raw)), slot * _SLOT.size) < _SLOT.size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _unpacked(slot: bytes) -> tuple[bytes, int, int] | None:

@@ -129,6 +129,7 @@ class Scan:
             return
         except _Refused as error:
             self._refuse(path, ParseError(error.cause, str(error)), b"")
+            self.seen.append(mark)
             return
         except _Changing:
             counts.changing += 1
@@ -162,7 +163,10 @@ class Scan:
     def _refuse(self, path: bytes, error: ParseError, content: bytes) -> None:
         self.counts.refused[error.cause] = self.counts.refused.get(error.cause, 0) + 1
         name = path.decode("utf-8", "replace")
-        self._output.dead_letter(cinfo.STREAM, f"{error.cause}: {name}: {error.detail}", content[:QUOTED_BYTES], time.time_ns() // 1000)
+        cut = f" (its first {QUOTED_BYTES} of {len(content)} bytes are here)" if len(content) > QUOTED_BYTES else ""
+        self._output.dead_letter(
+            cinfo.STREAM, f"{error.cause}: {name}: {error.detail}{cut}", content[:QUOTED_BYTES], time.time_ns() // 1000
+        )
 
 
 class _Changing(Exception):

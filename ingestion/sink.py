@@ -175,6 +175,10 @@ class KafkaSink:
         """What is wrong with the spool's disk; empty where nothing is."""
         return self._spool.trouble
 
+    def has_spool_folder(self) -> bool:
+        """Whether the spool's folder is its own: where a disk is not mounted any more, another one may be in its place."""
+        return self._spool.has_folder()
+
     @property
     def wants_topics(self) -> bool:
         """Whether ``ensure_topics`` is to be called (again)."""

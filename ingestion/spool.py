@@ -61,7 +61,7 @@ class Spool:
         self._trouble_at = self._read_at = 0.0
         self._lock = self._acquire()
         self._writer = Writer(settings.fsync)
-        self._position = Position(self._folder, self._has_folder, say)
+        self._position = Position(self._folder, self.has_folder, say)
         self._end = self._next = 0
         try:
             self._recover()
@@ -173,7 +173,7 @@ class Spool:
                 self._give_up_on(where, str(error))
                 continue
             except OSError as error:
-                if isinstance(error, FileNotFoundError) and self._has_folder():
+                if isinstance(error, FileNotFoundError) and self.has_folder():
                     self._give_up_on(where, "the file is gone")
                     continue
                 self._cannot_read(where, error)
@@ -240,7 +240,7 @@ class Spool:
         with contextlib.suppress(OSError):  # of a disk that is gone
             os.close(self._lock)
 
-    def _has_folder(self) -> bool:
+    def has_folder(self) -> bool:
         """Whether the folder is the one whose lock we hold: where its disk is not mounted any more, another one may be in its place."""
         try:
             ours, there = os.fstat(self._lock), (self._folder / "lock").stat()
@@ -296,7 +296,7 @@ class Spool:
     # --- writing ----------------------------------------------------------------------------------------------------------------------
 
     def _rotate(self) -> Segment:
-        if not self._has_folder():  # what is written beneath the place of a disk that is not mounted is lost once it is
+        if not self.has_folder():  # what is written beneath the place of a disk that is not mounted is lost once it is
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         path = self._folder / f"{self._end:020d}{SUFFIX}"
         self._writer.begin(path)
@@ -309,7 +309,7 @@ class Spool:
     def _in_trouble(self, error: OSError) -> None:
         if not self._write_trouble:
             way_out = f"bring {self._folder} back, or start the collector anew"
-            if self._has_folder():
+            if self.has_folder():
                 way_out = "make room, or change [spool] dir, max_bytes"
             self._say(
                 f"the spool {self._folder} takes no records ({error.strerror}): they go to Kafka directly, and are dropped "

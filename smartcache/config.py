@@ -326,7 +326,7 @@ class Mlflow(_Section):
 
 class Gates(_Section):
     min_skill: float
-    max_output_difference: Positive
+    max_output_difference: Annotated[float, Field(gt=0, le=1e-5)]
     min_test_rows: PositiveInt
     replay_days: Annotated[float, Field(ge=0)]
     replay_history_days: Annotated[float, Field(ge=0)]

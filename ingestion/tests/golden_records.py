@@ -41,7 +41,7 @@ def _gstream(packets: list[bytes]) -> list[Record]:
                     "b_todisk": None,
                     "b_prefetch": None,
                     **counts,
-                    "record_id": f"{cache}/{head['stod']}/{head['gs']['tbeg']}/{head['pseq']}/{index}",
+                    "record_id": f"{cache}/{head['stod']}/{head['sid']}/{head['gs']['tbeg']}/{head['pseq']}/{index}",
                     "cache": cache,
                     "attach_us": line["attach_t"] * 1_000_000,
                     "detach_us": line["detach_t"] * 1_000_000,

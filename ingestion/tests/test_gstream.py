@@ -37,10 +37,9 @@ def line(lfn, **changed):
     return b'{"event":"file_close","lfn":"' + lfn + b'",' + rest[1:]
 
 
-def packet(*lines, pseq=1, stod=100, kind="C", source=SOURCE, tbeg=50, end=b"\0"):
-    header = (
-        f'{{"code":"g","pseq":{pseq:3d},"stod":{stod},"sid":7,"src":{json.dumps(source)},"gs":{{"type":"{kind}","tbeg":{tbeg},"tend":60}}}}'
-    )
+def packet(*lines, pseq=1, stod=100, sid=7, kind="C", source=SOURCE, tbeg=50, end=b"\0"):
+    life = f'"pseq":{pseq:3d},"stod":{stod},"sid":{sid}'
+    header = f'{{"code":"g",{life},"src":{json.dumps(source)},"gs":{{"type":"{kind}","tbeg":{tbeg},"tend":60}}}}'
     return b"\n".join((header.encode(), *lines)) + end
 
 
@@ -220,6 +219,14 @@ def test_loss_is_counted_per_life_of_a_server(handler, counters):
     assert counters.total("packets_lost", "gstream") == 2 + 1
 
 
+def test_loss_is_counted_per_server_where_two_have_one_name_and_began_together(handler, output, counters):
+    """As behind one address that is shared; ``sid`` tells them apart."""
+    for sid, pseq in ((7, 1), (8, 1), (7, 2), (8, 2), (8, 4)):
+        handler.handle(packet(line(f"/{sid}"), pseq=pseq, sid=sid), "127.0.0.1", NOW)
+    assert counters.total("packets_lost", "gstream") == 1
+    assert len({record["record_id"] for record in output.records}) == 5
+
+
 def test_packets_in_another_order_over_the_wrap_are_late_and_not_lost_and_each_is_taken_once(handler, output, counters):
     for pseq in (997, 998, 0, 999, 1, 0, 999, 2):
         handler.handle(packet(line(f"/{pseq}"), pseq=pseq, tbeg=50 + (pseq < 500)), "127.0.0.1", NOW)
@@ -313,7 +320,7 @@ def through_the_parser(raw, output):
     server = parsed.server
     return [
         {
-            "record_id": f"{server.cache}/{server.start_s}/{parsed.begin_s}/{parsed.pseq}/{index}",
+            "record_id": f"{server.cache}/{server.start_s}/{parsed.sid}/{parsed.begin_s}/{parsed.pseq}/{index}",
             "cache": server.cache,
             **record,
             "server_start_us": server.start_s * 1_000_000,

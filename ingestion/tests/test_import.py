@@ -538,19 +538,8 @@ def test_an_open_finds_its_close_in_a_later_file_and_what_was_counted_is_said(tm
 def test_an_import_of_shoveled_packets_that_is_stopped_sends_no_open_as_unclosed(tmp_path):
     """The second run has the same ids, and what comes first of each id counts."""
     out = tmp_path / "out"
-    argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", "--format", "shoveler", "-", "--output", out]
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(list(map(str, argv)), **pipes) as process:
-        for line in (*map(shoveled, (F_IDENT, F_USER, window(opened(2)))), "no message"):
-            process.stdin.write(line + "\n")
-        process.stdin.flush()
-        while "- line 4" not in (said := process.stderr.readline()):
-            assert said, "it has ended"
-        process.send_signal(signal.SIGTERM)
-        process.stdin.write("no message\n" * 3)
-        process.stdin.close()
-        said = process.stderr.read()
-    assert process.returncode == 130, said
+    lines = [*map(shoveled, (F_IDENT, F_USER, window(opened(2)))), "{}"]
+    said = stopped("--format", "shoveler", "-", "--output", out, lines=lines)
     assert "start it again, with all files" in said
     assert out.read_text() == ""
 
@@ -568,6 +557,22 @@ def test_lines_that_are_no_message_are_named(tmp_path, take, output):
 def command(*arguments, **options):
     argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", *map(str, arguments)]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
+
+
+def stopped(*arguments, lines):
+    """SIGTERM to an import that reads ``lines`` from its standard input, once it has refused the last of them; what it says then."""
+    argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", *map(str, arguments)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdin.write("".join(f"{line}\n" for line in lines))
+        process.stdin.flush()
+        while f"- line {len(lines)}" not in (said := process.stderr.readline()):
+            assert said, "it has ended"
+        process.send_signal(signal.SIGTERM)
+        process.stdin.write("{}\n" * 3)
+        process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == 130, said
+    return said
 
 
 def test_the_command(tmp_path, captured):

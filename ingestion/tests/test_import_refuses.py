@@ -1,15 +1,12 @@
 """What an import refuses, since the stream would: the cache's id, numbers of jobs; what it quotes, and how it says to go on."""
 
 import re
-import signal
 import struct
-import subprocess
-import sys
 import threading
 from collections import deque
 
 import pytest
-from test_import import CACHE, CMS, PANDA, PSEUDONYMS, START_S, command, write_csv, write_lines
+from test_import import CACHE, CMS, PANDA, PSEUDONYMS, START_S, command, stopped, write_csv, write_lines
 
 from smartcache.ingestion import cache_id
 from smartcache.ingestion.importer import Importer, Settings
@@ -74,18 +71,7 @@ def test_a_row_that_names_nobody_is_quoted(tmp_path, take, output):
 
 def test_who_is_stopped_is_told_all_files_that_are_left(tmp_path):
     done, last, out = write_lines(tmp_path / "a", CMS), write_lines(tmp_path / "c d", PANDA), tmp_path / "out"
-    argv = [sys.executable, "-m", "smartcache.ingestion.cli", "import", "--format", "jobs", done, "-", last, "--output", out]
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(list(map(str, argv)), **pipes) as process:
-        process.stdin.write("{}\n")
-        process.stdin.flush()
-        while "- line 1" not in (said := process.stderr.readline()):
-            assert said, "it has ended"
-        process.send_signal(signal.SIGTERM)
-        process.stdin.write("{}\n" * 3)
-        process.stdin.close()
-        said = process.stderr.read()
-    assert process.returncode == 130, said
+    said = stopped("--format", "jobs", done, "-", last, "--output", out, lines=["{}"])
     skip = re.search(r"go on with --skip (\d) - (.*)", said)
     assert skip, said
     assert 1 <= int(skip[1]) <= 4

@@ -105,6 +105,7 @@ def test_what_cannot_be_parsed_is_a_dead_letter_with_its_name(tree, output):
     assert done.counts.refused == {"truncated": 1, "version": 1, "checksum": 1}
     reasons = sorted(reason for reason, _ in output.letters)
     assert "long.cinfo: the checksum" in reasons[0]
+    assert reasons[0].endswith(f"(its first {scan.QUOTED_BYTES} of 100004 bytes are here)")
     assert reasons[1].startswith("truncated: ")
     assert "old.cinfo: it is of version 1" in reasons[2]
     assert sorted(len(raw) for _, raw in output.letters) == sorted([len(make()) - 1, len(make()), scan.QUOTED_BYTES])
@@ -124,10 +125,13 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tree, output):
     assert (done.counts.refused, done.counts.vanished) == ({"record": 1}, 1)
 
 
-def test_a_file_that_is_too_large_is_refused_unread(tree, output, monkeypatch):
+def test_a_file_that_is_too_large_is_refused_unread_and_once(tree, output, monkeypatch):
     monkeypatch.setattr(scan, "MAX_BYTES", 100)
     put(tree, "/large")
-    assert run(tree, output).counts.refused == {"record": 1}
+    first = run(tree, output)
+    assert first.counts.refused == {"record": 1}
+    again = run(tree, output, Known().merged(first.seen))
+    assert (again.counts.unchanged, again.counts.refused, len(output.letters)) == (1, {}, 1)
 
 
 def test_a_record_larger_than_any_message_is_refused_and_no_record(tree, monkeypatch):

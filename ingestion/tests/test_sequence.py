@@ -1,12 +1,15 @@
 """Lost, late, duplicate: told apart, over the wrap too, and over the collector's end."""
 
+import contextlib
+import errno
 import os
 import random
 import resource
+import shutil
 
 import pytest
 
-from smartcache.ingestion import numbering
+from smartcache.ingestion import numbering, sequence
 from smartcache.ingestion.counters import Counters
 from smartcache.ingestion.jsontext import INT64_MAX
 from smartcache.ingestion.numbering import Numbering
@@ -88,6 +91,15 @@ def test_without_a_wrap_a_very_old_number_is_late():
     assert sequence.observe(1, 1).verdict is Verdict.LATE
 
 
+def test_a_loss_of_a_sender_that_was_forgotten_is_counted(tmp_path, monkeypatch):
+    """In memory it is; its number is on disk."""
+    monkeypatch.setattr(sequence, "MAX_STREAMS", 2)
+    life = Life(tmp_path)
+    for sender in ("a", "b", "c", "d"):
+        life.hears(1, sender=sender)
+    assert life.hears(4, sender="a").ends() == [0, 2]
+
+
 def test_senders_are_bounded():
     counters = Counters()
     sequences = Sequences("gstream", 1000, 1, counters)
@@ -102,7 +114,8 @@ class Life:
     def __init__(self, folder, now_us=0, modulus=1000):
         self.said = []
         self.counters = Counters()
-        self.numbering = Numbering(folder / "numbering", self.said.append, now_us)
+        self.folder_is_there = True
+        self.numbering = Numbering(folder / "numbering", self.said.append, now_us, lambda: self.folder_is_there)
         self.sequences = Sequences("gstream", modulus, 1, self.counters, self.numbering)
 
     def hears(self, *numbers, sender=SERVER, start_us=-1, commit=True):
@@ -187,16 +200,12 @@ def test_a_file_that_is_none_is_begun_anew(tmp_path, damage):
 
 
 def test_a_start_writes_nothing_of_what_is_there(tmp_path):
-    """So a full disk, or a kill -9 at that moment, costs no numbers. A limit on the size of files stands for the disk."""
+    """So a full disk, or a kill -9 at that moment, costs no numbers."""
     file = tmp_path / "numbering"
     Life(tmp_path).hears(5, sender="a").hears(6, sender="b").ends()
     whole, inode = file.read_bytes(), file.stat().st_ino
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
+    with full_disk():
         life = Life(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (life.said, file.read_bytes(), file.stat().st_ino) == ([], whole, inode)
     assert life.hears(8, sender="a").hears(7, sender="b").ends() == [0, 2]
 
@@ -236,33 +245,95 @@ def test_without_its_file_the_collector_works_on_and_says_so_once(tmp_path):
     assert "numbering cannot be used (Is a directory)" in life.said[0]
 
 
-def test_a_full_disk_leaves_no_old_numbers(tmp_path):
-    life = Life(tmp_path).hears(1)
-    full = os.open("/dev/full", os.O_RDWR)
-    os.dup2(full, life.numbering._file)
-    os.close(full)
-    assert life.hears(2).hears(3).hears(5).ends() == [1, 0]
-    assert len(life.said) == 1
-    assert "No space left on device" in life.said[0]
-    assert not (tmp_path / "numbering").exists()
-
-
-def test_a_file_that_could_not_be_begun_is_not_there(tmp_path):
-    """A limit on the size of files stands for the full disk."""
+@contextlib.contextmanager
+def full_disk():
+    """A limit on the size of files stands for it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
-        life = Life(tmp_path)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert life.hears(1).hears(3).ends() == [1, 0]
+
+
+@pytest.fixture
+def looks_at_once(monkeypatch):
+    monkeypatch.setattr(numbering, "LOOK_S", 0.0)
+
+
+def test_a_full_disk_leaves_no_old_numbers(tmp_path):
+    life = Life(tmp_path).hears(1)
+    with full_disk():
+        assert life.hears(2).hears(3).hears(5).ends() == [1, 0]
+    assert len(life.said) == 1
+    assert "numbering cannot be used (File too large)" in life.said[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("looks_at_once")
+def test_once_a_full_disk_has_room_all_is_written_anew(tmp_path):
+    life = Life(tmp_path).hears(7, sender="quiet").hears(1)
+    with full_disk():
+        life.hears(2).hears(3)
+    life.hears(4)
+    assert len(life.said) == 2
+    assert "is written again" in life.said[1]
+    assert life.ends() == [0, 0]
+    assert Life(tmp_path).hears(6).hears(9, sender="quiet").ends() == [0, 2]
+
+
+@pytest.mark.usefixtures("looks_at_once")
+@pytest.mark.parametrize("other", [True, False], ids=["with an older file", "empty"])
+def test_a_folder_that_was_exchanged_has_the_numbers_of_now(tmp_path, other):
+    """As where a disk is mounted again, from a copy. While it is away nothing is written beneath its place, and nothing removed there."""
+    folder, away = tmp_path / "spool", tmp_path / "away"
+    folder.mkdir()
+    life = Life(folder).hears(7, sender="quiet").hears(1)
+    shutil.copytree(folder, tmp_path / "older")
+    life.hears(2)
+    folder.rename(away)
+    life.folder_is_there = False
+    folder.mkdir()
+    (folder / "numbering").write_bytes(b"somebody's")
+    life.hears(3).hears(4)
+    assert [(each.name, each.read_bytes()) for each in folder.iterdir()] == [("numbering", b"somebody's")]
+    shutil.rmtree(folder)
+    if other:
+        shutil.move(tmp_path / "older", folder)
+    else:
+        folder.mkdir()
+    life.folder_is_there = True
+    life.hears(5)
+    assert ["cannot be used (it is not in its place any more)" in said for said in life.said] == [True, False]
+    assert life.ends() == [0, 0]
+    assert Life(folder).hears(6).hears(9, sender="quiet").ends() == [0, 1]
+
+
+def test_an_error_at_close_is_none_of_the_collectors(tmp_path, monkeypatch):
+    """As a network disk that is full or gone may give one. Only a disk can do that, so the call is replaced for this file."""
+    life = Life(tmp_path).hears(1)
+    ours, close = life.numbering._file, os.close
+
+    def closes(file):
+        close(file)
+        if file == ours:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "close", closes)
+    with full_disk():
+        assert life.hears(2).hears(4).ends() == [1, 0]
+    assert len(life.said) == 1
+
+
+@pytest.mark.usefixtures("looks_at_once")
+def test_a_file_that_could_not_be_begun_is_not_there_until_it_can(tmp_path):
+    with full_disk():
+        life = Life(tmp_path).hears(1)
+        assert list(tmp_path.iterdir()) == []
     assert len(life.said) == 1
     assert "numbering cannot be used" in life.said[0]
-    assert list(tmp_path.iterdir()) == []
-    again = Life(tmp_path)
-    again.hears(4).ends()
-    assert again.said == []
-    assert Life(tmp_path).hears(6).ends() == [0, 1]
+    assert life.hears(3).ends() == [1, 0]
+    assert Life(tmp_path).hears(6).ends() == [0, 2]
 
 
 def test_a_number_too_large_for_its_slot(tmp_path):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from test_spool import Place, drain, frame
 
-from smartcache.ingestion import segment
+from smartcache.ingestion import numbering, segment
+from smartcache.ingestion.numbering import Numbering
 from smartcache.ingestion.spool import SpoolError
 
 
@@ -224,6 +225,33 @@ def test_what_is_taken_after_a_disk_was_exchanged_is_on_the_new_one(place):
     place.die(spool)
     assert drain(place.open()) == [frame(number) for number in range(10)]
     assert not place.lost
+
+
+def test_the_numbering_is_where_the_spool_is(place, monkeypatch):
+    """A disk that is not mounted for a while, with another folder in its place; then a copy of it."""
+    monkeypatch.setattr(numbering, "LOOK_S", 0.0)
+    spool = place.open()
+    assert spool.append(frame(0))
+    kept = Numbering(place.folder / "numbering", place.said.append, 0, spool.has_folder)
+
+    def hears(number):
+        kept.moved("gstream", "server", number)
+        kept.commit(1)
+
+    hears(1)
+    disk = place.folder.rename(place.folder.with_name("disk"))
+    place.folder.mkdir()
+    hears(2)
+    hears(3)
+    assert list(place.folder.iterdir()) == []
+    place.folder.rmdir()
+    shutil.copytree(disk, place.folder)
+    hears(4)
+    hears(5)
+    kept.close()
+    place.die(spool)
+    assert Numbering(place.folder / "numbering", place.said.append, 0).expected("gstream", "server") == 5
+    assert Numbering(disk / "numbering", place.said.append, 0).expected("gstream", "server") == 2  # before it was looked
 
 
 def test_a_full_spool_whose_disk_was_exchanged_takes_what_comes(place):

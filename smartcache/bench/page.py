@@ -100,8 +100,8 @@ def _endpoint(result: dict[str, Any]) -> str:
 
 def _collector(result: dict[str, Any]) -> str:
     head = (
-        "| | records/s without loss | processor a record, µs | all at Kafka after, s | too many records/s | packets lost there |\n"
-        "|---|---:|---:|---:|---:|---:|"
+        "| | records/s without loss | processor a record, µs | all at Kafka after, s | too many records/s | packets lost there | "
+        "records of the others missing there |\n|---|---:|---:|---:|---:|---:|---:|"
     )
     lines = []
     for row in result["rows"]:
@@ -112,13 +112,14 @@ def _collector(result: dict[str, Any]) -> str:
             _figure(row["late_s"] if broker else None, ".2f"),
             _figure(row["lost_at_per_s"], ",.0f"),
             _figure(row["lost_packets"], ",.0f"),
+            _figure(row["missing_records"], ",.0f"),
         ]
         lines.append(f"| {row['mode']} | {' | '.join(shown)} |")
     asked = (
         f"Each rate for {result['seconds']:g} s; the highest that held was held {result['rounds']} times more, without loss. "
         f"Receive buffer: {result['receive_buffer_bytes']:,} bytes."
     )
-    return "\n".join([head, *lines, "", asked])
+    return "\n".join([head, *lines, "", asked, "", *(f"- {each}" for each in collector.verdicts(result))])
 
 
 def _spark(result: dict[str, Any]) -> str:
