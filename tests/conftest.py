@@ -39,6 +39,8 @@ class RunningDemo:
     seen: set[psutil.Process] = field(default_factory=set)
     #: The endpoint's page of metrics, as it was seen last.
     endpoint_metrics: str = ""
+    #: Where its programs could be reached when that was last asked for: name, address.
+    bound: set[tuple[str, str]] = field(default_factory=set)
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
@@ -49,6 +51,13 @@ class RunningDemo:
             self.seen.update(self.process.children(recursive=True))
         with contextlib.suppress(httpx.HTTPError):
             self.endpoint_metrics = _HTTP.get(f"http://{LOOPBACK}:{self.ports.endpoint}/metrics").raise_for_status().text
+
+    def look_where_it_is_bound(self) -> None:
+        """TCP that listens, and UDP: what each of its programs can be reached at, from wherever."""
+        for process in self.process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # of XRootD's user not every root may know
+                reachable = [one for one in process.net_connections("inet") if one.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)]
+                self.bound.update((process.name(), one.laddr.ip) for one in reachable if one.laddr)
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait for ``condition`` while the demo runs."""

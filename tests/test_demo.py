@@ -1,5 +1,6 @@
 """The main path, end to end: the quick demo, and what it leaves."""
 
+import ipaddress
 import json
 import re
 import time
@@ -24,6 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 def demo(start_demo):
     """A quick demo that has ended well."""
     running = start_demo()
+    running.until(running.says("train and promote: done"), "a model was promoted", 1200)
+    running.look_where_it_is_bound()
     assert running.wait(1500) == 0, running.output()
     return running
 
@@ -47,6 +50,13 @@ def test_it_leaves_no_process(demo):
     assert len(demo.seen) > 10
     assert demo.left_over() == []
     assert not [port for port in vars(demo.ports).values() if listens(port)]
+
+
+def test_nobody_else_can_reach_it(demo):
+    """XRootD cannot bind to one address, and refuses who is not this machine: ``smartcache/tests/test_local.py``."""
+    others = {(name, address) for name, address in demo.bound if name != "xrootd"}
+    assert {"java", "smartcache-endpoint"} <= {name for name, _ in others}
+    assert [one for one in others if not ipaddress.ip_address(one[1].removeprefix("::ffff:")).is_loopback] == []
 
 
 def test_every_planned_open_was_made_and_succeeded_at_both_caches(demo, results):
@@ -140,8 +150,11 @@ def test_the_registered_version_is_the_champion_and_serves(demo):
 
 def test_the_training_set_holds_what_the_smart_cache_decided_on(demo, table):
     manifest = json.loads((demo.run / "dataset" / "manifest.json").read_text())
-    rows = sum(pq.read_metadata(path).num_rows for path in (demo.run / "dataset").glob("*.parquet"))
-    assert manifest["rows"] == rows > 400
+    rows = pq.read_table(sorted((demo.run / "dataset").glob("*.parquet")), columns=["cache", "lfn", "t_us"]).to_pandas()
+    assert manifest["rows"] == len(rows) > 400
+    learnt = table[table["cache"].str.endswith(f":{demo.ports.cache_smart}") & (table["reason"] == "no_model")]
+    decided = Counter(zip(learnt["cache"], learnt["lfn"], learnt["t_us"], strict=True))
+    assert Counter(zip(rows["cache"], rows["lfn"], rows["t_us"], strict=True)) == decided
 
 
 def test_the_purge_or_the_evictor_ran(demo):

@@ -40,7 +40,10 @@ FIGURES = {
     "open_ms_p99": Figure("open latency p99", "ms", "the same", -1),
     "total_ms_p50": Figure("open + read + close p50", "ms", "at the clients' clocks", -1),
 }
-ANSWERS = "the plugin's answers, from its decision log through the access table (scored: a model's score came with it)"
+ANSWERS = (
+    "the plugin's answers, from its decision log through the access table (scored: a model's score came with it; "
+    "cached: not worth storing, but on disk already)"
+)
 ANSWER_COLUMNS = ("answer", "reason", "opens", "scored")
 #: Why the endpoint was not heard; where such an answer has a score, the plugin's own copy of the model gave it.
 _NOT_HEARD = ("deadline", "breaker_open", "unreachable", "invalid_reply")
@@ -60,7 +63,7 @@ def write(measured: dict[str, Any], folder: Path) -> Path:
 def show(measured: dict[str, Any], console: Console) -> None:
     """Print the table and the verdict."""
     for phase, figures in measured["phases"].items():
-        table = Table(title=f"{phase}: {_span(figures):.0f} s", title_justify="left")
+        table = Table(title=_title(phase, figures), title_justify="left")
         table.add_column("")
         for cache in CACHES:
             table.add_column(cache, justify="right")
@@ -99,11 +102,12 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     caches = measured["phases"]["decide"]["caches"]
     said = [_verdict(caches, "origin_bytes", "fetched", "from the origin"), _verdict(caches, "written_bytes", "wrote", "to its disk")]
     said.append(_latency(caches))
-    said.append(_answered(measured["phases"]["decide"]["answers"]))
+    said.append(_answered(measured["phases"]["decide"]["answers"], int(caches["smart"]["opens"])))
     removed = measured["removed_files"]
     said.append(
-        f"Files that left the disk in the whole run, seen by walks over the caches' folders: plain {removed['plain']}, all by pfc's purge; "
-        f"smart {removed['smart']}, of which the plugin counts {measured['evicted_files']} as evicted by it."
+        f"Files that left the disk in the whole run, seen by walks over the caches' folders: plain {removed['plain']} "
+        f"(nothing but pfc's purge removes any there); smart {removed['smart']}, "
+        f"of which the plugin counts {measured['evicted_files']} as evicted by it."
     )
     opens, table = measured["client_opens"], measured["access_rows"]
     same = "as many as the clients made" if opens == table else "NOT as many as the clients made"
@@ -111,20 +115,21 @@ def remarks(measured: dict[str, Any]) -> list[str]:
     said.append(f"The access table has a row for {counts}: {same} successful opens.")
     model = measured["model"]
     if model.get("promoted"):
-        said.append(f"Model {model['name']}: admits where P(opened again) >= {model['thresholds']['admit']:.3f}.")
+        said.append(f"Model {model['name']}: admits where P(opened again) >= {model['thresholds']['admit']:.3f} (its bundle's threshold).")
     else:
         said.append("No model was promoted: the smart cache admitted everything.")
     return said
 
 
-def _answered(answers: list[dict[str, Any]]) -> str:
+def _answered(answers: list[dict[str, Any]], opens: int) -> str:
     by_model = [line for line in answers if line["reason"] in ("model", *_NOT_HEARD)]
     times = {answer: sum(line["scored"] for line in by_model if line["answer"] == answer) for answer in ("admit", "bypass", "evict")}
     copy = sum(line["scored"] for line in by_model if line["reason"] in _NOT_HEARD)
+    answered = sum(line["opens"] for line in answers)
     return (
-        f"Decide: of {sum(line['opens'] for line in answers)} answers {sum(times.values())} were the model's: admit {times['admit']}, "
-        f"bypass {times['bypass']}, evict {times['evict']}; {copy} of them by the plugin's own copy of it, where the endpoint was not "
-        "heard in time."
+        f"Decide: {opens} opens, {opens - answered} of them without an answer (pfc asks nobody about a file that another client has open); "
+        f"of {answered} answers {sum(times.values())} were the model's: admit {times['admit']}, bypass {times['bypass']}, evict "
+        f"{times['evict']}; {copy} of them by the plugin's own copy of it, where the endpoint was not heard in time."
     )
 
 
@@ -153,8 +158,8 @@ def _text(value: float, figure: Figure) -> str:
     return f"{scaled:.0f}" if figure.unit == "" else f"{scaled:.1f}" if figure.unit in ("MB", "%") else f"{scaled:.2f}"
 
 
-def _span(phase: dict[str, Any]) -> float:
-    return float(phase["ended"] - phase["began"])
+def _title(name: str, phase: dict[str, Any]) -> str:
+    return f"{name}: {phase['ended'] - phase['began']:.0f} s by this machine's clock"
 
 
 _STYLE = """
@@ -173,7 +178,7 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
     parts += [f"<p>{html.escape(line)}</p>" for line in remarks(measured)]
     parts += [f'<p class="note">{html.escape(note)}</p>' for note in measured["notes"]]
     for phase, figures in measured["phases"].items():
-        parts.append(f"<h2>{html.escape(phase.capitalize())}: {_span(figures):.0f} s</h2>")
+        parts.append(f"<h2>{html.escape(_title(phase.capitalize(), figures))}</h2>")
         parts.append(_table(("", *CACHES, "smart / plain", "measured"), rows(figures["caches"])))
         parts.append(f"<p>{html.escape(phase.capitalize())}: {ANSWERS}:</p>")
         parts.append(_table(ANSWER_COLUMNS, [tuple(str(answer[column]) for column in ANSWER_COLUMNS) for answer in figures["answers"]]))
@@ -184,9 +189,10 @@ def _page(measured: dict[str, Any], pictures: list[plots.Picture]) -> str:
     if lines := model_table.rows(measured["model"]):
         parts.append("<h2>The model: the figures of its version</h2>")
         parts.append(_table(("figure", "value", "measured"), lines))
-    footer = f"seed {measured['seed']} · revision {measured['revision'] or 'unknown'} · {measured['seconds']:.0f} s in all"
+    footer = f"seed {measured['seed']} · revision {measured['revision'] or 'unknown'}"
+    footer += f" · {measured['seconds']:.0f} s in all by this machine's clock"
     sizes = {name: f"{size / 1e6:.0f} MB" for name, size in measured["cache"].items()}
-    footer += f" · pfc's purge starts at {sizes['maximum_bytes']} of files and stops at {sizes['nominal_bytes']}"
+    footer += f" · pfc's purge is configured to start at {sizes['maximum_bytes']} of files and to stop at {sizes['nominal_bytes']}"
     parts.append(f"<footer>{html.escape(footer)}</footer>")
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>smartcache demo</title><style>{_STYLE}</style>'

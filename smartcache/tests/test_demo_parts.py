@@ -226,7 +226,13 @@ def test_plugin_counters(tmp_path):
 
 def figures(origin, written):
     numbers = dict.fromkeys((*report.FIGURES, "seconds"), 1.0)
-    return numbers | {"origin_bytes": origin, "written_bytes": written, "delivered_bytes": 1e9, "byte_hit_rate": 1 - origin / 1e9}
+    return numbers | {
+        "opens": 14.0,
+        "origin_bytes": origin,
+        "written_bytes": written,
+        "delivered_bytes": 1e9,
+        "byte_hit_rate": 1 - origin / 1e9,
+    }
 
 
 @pytest.fixture
@@ -316,6 +322,7 @@ def test_table_on_the_terminal(measured):
     assert "1.25" in text
     assert "-10.0 points" in text
     assert "reuse_v1" in text
+    assert "14 opens, 2 of them without an answer" in text
     assert "of 12 answers 9 were the model's: admit 9, bypass 0, evict 0; 2 of them by the plugin's own copy" in text
     for figure in report.FIGURES.values():
         assert figure.how in text

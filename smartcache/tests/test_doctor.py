@@ -179,7 +179,9 @@ def test_make_hands_its_settings_to_the_demo(tmp_path, given, arguments):
 
 
 def test_every_target_has_a_rule():
-    phony = next(line for line in (paths.ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:")).split()[1:]
+    lines = (paths.ROOT / "Makefile").read_text().splitlines()
+    phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]
+    assert {line.split(":")[0] for line in lines if re.match(r"[a-z0-9-]+:(?!=)", line)} >= set(phony)
     assert make("-n", *phony, cwd=paths.ROOT).returncode == 0
 
 
@@ -230,10 +232,12 @@ class SetUp:
         lines = [f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in contents.items()]
         (self.root / "setup" / name / "SHA256SUMS").write_text("".join(lines))
 
-    def start(self, out=subprocess.PIPE, *names, path=None):
+    def start(self, out=subprocess.PIPE, *names, path=None, terminal=None):
+        """``terminal``: whose keys it hears, as of a session of its own; None: the tests' own one, if any."""
         environment = {**os.environ, "PATH": path or f"{self.root / 'bin'}:{os.environ['PATH']}"}
         script = self.root / "setup" / "setup.sh"
-        return subprocess.Popen([script, *names], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
+        takes = (lambda: os.login_tty(terminal)) if terminal else None
+        return subprocess.Popen([script, *names], env=environment, stdout=out, stderr=subprocess.STDOUT, text=True, preexec_fn=takes)
 
     def run(self, *names, path=None):
         with self.start(subprocess.PIPE, *names, path=path) as process:
@@ -389,6 +393,29 @@ def test_on_a_terminal_a_long_step_shows_that_it_goes_on(set_up, tmp_path):
     assert [line for line in lines if re.fullmatch(r"  XCache plugin +\d+ s  \[1/9\] Building x\x1b\[K", line)]
     assert [line for line in lines if re.fullmatch(r"  XCache plugin +\x1b\[Kok +\d+ s", line)]
     assert max(lines, key=len)[70:] == ""
+
+
+def test_ctrl_c_ends_all_of_it_and_the_next_run_goes_on(set_up, tmp_path):
+    pid = tmp_path / "pid"
+    set_up.program(
+        "mvn", f'out=${{*##*-DoutputDirectory=}}; mkdir "$out"; touch "$out/half.jar"; echo $$ >{pid}; echo half of it; sleep 600'
+    )
+    ours, theirs = pty.openpty()
+    with set_up.start(theirs, terminal=theirs) as process:
+        os.close(theirs)
+        said = _until(ours, rb"Kafka jars +\d+ s  half of it")
+        os.write(ours, b"\x03")
+        said += _until(ours, None)
+    os.close(ours)
+    assert process.returncode != 0, said
+    assert b"Spark" not in said, "it went on to the next step"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    set_up.mvn("a.jar")
+    status, said = set_up.run()
+    assert status == 0, said
+    assert "waiting" not in said
+    assert sorted(jar.name for jar in (set_up.root / "build" / "jars" / "kafka").iterdir()) == ["a.jar", "pom.xml"]
 
 
 def test_sudo_asks_before_anything_writes_over_its_question(set_up):

@@ -139,6 +139,27 @@ def test_a_port_in_use_is_refused_by_name(kind, name):
             ports.require_free(port, "the broker", "use --port")
 
 
+def test_xrootd_is_bound_to_every_address_and_refuses_who_is_not_this_machine():
+    """Its configuration has no address to bind to."""
+    hello = struct.pack(">5i", 0, 0, 0, 4, 2012)
+    with xrootd.temporary_folder() as folder:
+        port = ports.free_ports(1)[0]
+        origin = xrootd.start_origin(folder / "origin", port, data=folder)
+        try:
+            answers = {}
+            for source in (ports.LOOPBACK, "127.0.0.2"):  # Linux has all of 127/8, and only the first has a name that is allowed
+                with socket.create_connection((ports.LOOPBACK, port), timeout=20, source_address=(source, 0)) as client:
+                    client.sendall(hello)
+                    try:
+                        answers[source] = client.recv(16)
+                    except ConnectionResetError:
+                        answers[source] = b""
+        finally:
+            origin.process.stop()
+    assert len(answers.pop(ports.LOOPBACK)) >= 8
+    assert answers == {"127.0.0.2": b""}
+
+
 def test_a_server_is_registered_before_it_starts(tmp_path, monkeypatch):
     """Whoever stops them has to know of them before an interrupt can come."""
     seen = []

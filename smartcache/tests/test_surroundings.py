@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -215,6 +217,16 @@ def test_what_the_core_is_built_with_is_pinned_to_the_last_package():
     resolved = subprocess.run(argv, input="\n".join(pinned), capture_output=True, text=True)
     assert resolved.returncode == 0, resolved.stderr
     assert sorted(pinned) == sorted(resolved.stdout.split())
+
+
+def test_what_packages_without_a_wheel_are_built_with_is_pinned():
+    packages = tomllib.loads((paths.ROOT / "uv.lock").read_text())["package"]
+    built = {package["name"]: package["version"] for package in packages if "sdist" in package and not package.get("wheels")}
+    assert built.keys() == {"pyspark"}  # another one may be built with something else
+    said = metadata.distribution("pyspark").read_text("WHEEL")
+    builder = re.search(r"^Generator: (\S+) \((\S+)\)$", said, re.MULTILINE)
+    settings = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["tool"]["uv"]
+    assert settings["build-constraint-dependencies"] == [f"{builder[1]}=={builder[2]}"]
 
 
 def _touch_later(path: Path, than: Path) -> None:
