@@ -37,7 +37,7 @@ GOLDEN: Final = "golden.json"
 PARAMS: Final = "params.json"
 LABELS: Final = "labels.txt"
 #: What a SavedModel is made of; ``assets/`` may be empty, and is then lost by stores that know files only.
-SAVED_MODEL: Final = ("saved_model.pb", "variables/variables.index")
+SAVED_MODEL: Final = ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001")
 #: The node names that the stock TFaaS server has compiled in.
 INPUT_NODE: Final = "serving_default_inputs_input"
 OUTPUT_NODE: Final = "StatefulPartitionedCall:0"

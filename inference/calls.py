@@ -53,14 +53,14 @@ class Calls(Generic[Answer]):
                 future.set_result(answer)
 
 
-def wait_until(futures: Iterable[Future[Any]], until_s: float | None, waiting: Callable[[], None]) -> None:
+def wait_until(futures: Iterable[Future[Any]], until_s: float, waiting: Callable[[], None]) -> None:
     """Until all are done, or it is ``until_s`` (monotonic). ``waiting`` is called meanwhile, and may raise. What has not begun by the end
     is cancelled: it would come at a time when nobody wants it.
     """
     asked = list(futures)
     try:
         while True:
-            left_s = _LOOK_S if until_s is None else min(_LOOK_S, until_s - time.monotonic())
+            left_s = min(_LOOK_S, until_s - time.monotonic())
             if not wait_for(asked, max(left_s, 0.0)).not_done or left_s <= 0:
                 return
             waiting()

@@ -128,7 +128,7 @@ class Challengers:
         """From the registry to the endpoints, which have to take it, and then into its place on disk."""
         self.folder.folder.mkdir(parents=True, exist_ok=True)
         with self.folder.incoming() as incoming:
-            downloaded = self._registry.download_bundle(version, incoming)
+            downloaded = self._registry.download_bundle(version, incoming, self._fleet.waiting)
             answers = gates.check_folder(downloaded, self._config.gates, self._schema_hash)
             failed = [gate for gate in answers if gate.name in NEEDED and not gate.passed]
             if failed:

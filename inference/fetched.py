@@ -15,6 +15,10 @@ class Refused(Exception):
     """The champion must not be live: its gates say no, or its name is taken by another model."""
 
 
+class Stopped(Exception):
+    """The watcher is asked to end while it does what takes long. No trouble, and nothing to be tried again."""
+
+
 class Overtaken(Exception):
     """The alias was moved while the version that it named was judged; ``champion`` is what it names now."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-from .fetched import Overtaken, Refused, wanted
+from .fetched import Overtaken, Stopped, wanted
 from .registry import Registry, RegistryError, Version
 
 
@@ -43,12 +43,12 @@ class Lookout:
         return champion is not None and champion.number == version.number
 
     def judging(self, version: Version) -> None:
-        """A replay may take long, and nobody waits for one of a version that is the champion no more, or has been forced meanwhile.
+        """A replay may take long, and a download: nobody waits for one of a version that is the champion no more, or was forced since.
 
-        Raises :class:`~.fetched.Overtaken` then, and :class:`~.fetched.Refused` where the watcher is asked to end.
+        Raises :class:`~.fetched.Overtaken` then, and :class:`~.fetched.Stopped` where the watcher is asked to end.
         """
         if self._stop.is_set():
-            raise Refused("asked to stop while the latest opens were replayed")
+            raise Stopped
         champion = self._looked_up(version)
         # Not by what gates have said: other hosts' say it meanwhile, too.
         if champion is None or wanted(champion) != wanted(version):
@@ -57,7 +57,7 @@ class Lookout:
     def waiting(self) -> None:
         """Called while endpoints are waited for: one that hangs holds up no other version, and no stop. Raises as :meth:`judging`."""
         if self._stop.is_set():
-            raise Refused("asked to stop while an endpoint was waited for")
+            raise Stopped
         was, champion = self.champion, self._looked_up(self.champion)
         # Not by its tags: those are written meanwhile, too.
         if (champion and wanted(champion)[:2]) != (was and wanted(was)[:2]):

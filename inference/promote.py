@@ -25,6 +25,9 @@ from .registry import CHAMPION, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
 
+#: So often the champion may be moved by others while a version is judged.
+_TIMES = 5
+
 
 @dataclass(frozen=True)
 class Promotion:
@@ -62,7 +65,43 @@ def promote(
     """
     version = registry.newest() if number is None else registry.get(number)
     champion = registry.champion()
-    previous = champion if champion is not None and champion.number != version.number else None
+    for _ in range(_TIMES):
+        previous = champion if champion is not None and champion.number != version.number else None
+        was = previous.number if previous is not None else None
+        answers, notes = _judge(registry, config, schema_hash, version, previous, None if dry_run else fleet, force, progress)
+        if dry_run:
+            return Promotion(version, answers, was, moved=False)
+        passed = gates.all_passed(answers)
+        forced = force if not passed and answers[0].passed else None
+        gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced)
+        compared, champion = champion, registry.champion()
+        if _number(champion) == _number(compared):
+            break
+        progress(0, 0, f"version {_number(champion)} has become the champion meanwhile: judged against that one")
+    else:
+        raise RegistryError(
+            f"MLflow at {registry.uri}: the champion of {registry.model} was moved {_TIMES} times while version {version.number} was "
+            "judged; find out who else promotes, and try again"
+        )
+    if (not passed and not forced) or (champion is not None and previous is None):
+        return Promotion(version, answers, was, moved=False, notes=notes)
+    if was is not None:
+        registry.tag(version.number, lineage.way_back(was))
+    registry.move(CHAMPION, version.number)
+    return Promotion(version, answers, was, moved=True, notes=notes)
+
+
+def _judge(
+    registry: Registry,
+    config: Config,
+    schema_hash: str,
+    version: Version,
+    previous: Version | None,
+    fleet: Fleet | None,
+    force: str | None,
+    progress: replay.Progress,
+) -> tuple[list[Gate], list[str]]:
+    """What the gates say of ``version``, compared with ``previous``, and what was not measured. ``fleet`` None: no endpoint is asked."""
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
         folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
@@ -71,23 +110,16 @@ def promote(
         if readable and (gates.all_passed(answers) or force):
             candidate = bundles.read(folder)
             answers += replay.check(config, candidate, _champion(registry, previous, Path(scratch), force), progress)
-        if readable and (gates.all_passed(answers) or force) and not dry_run and fleet is not None:
+        if readable and (gates.all_passed(answers) or force) and fleet is not None:
             named = bundles.copy_named(candidate, Path(scratch) / registry.name_of(version.number), registry.name_of(version.number))
             tried, note = _try_out(fleet, named, config)
             answers += tried
             notes += note
-    passed = gates.all_passed(answers)
-    forced = force if not passed and readable else None
-    was = previous.number if previous is not None else None
-    if dry_run:
-        return Promotion(version, answers, was, moved=False)
-    gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced)
-    if (not passed and not forced) or (champion is not None and previous is None):
-        return Promotion(version, answers, was, moved=False, notes=notes)
-    if was is not None:
-        registry.tag(version.number, lineage.way_back(was))
-    registry.move(CHAMPION, version.number)
-    return Promotion(version, answers, was, moved=True, notes=notes)
+    return answers, notes
+
+
+def _number(version: Version | None) -> int | None:
+    return version.number if version is not None else None
 
 
 def _made(folder: Path) -> Path:

@@ -17,8 +17,8 @@ Nothing here needs undoing: an endpoint holds several versions at once, callers 
 done is found by asking, and finished.
 
 Each endpoint has a thread of its own, in which the calls to it follow one another. So one that hangs holds up nobody else: who does not
-want to wait for it any longer (:attr:`Fleet.waiting` raises, or the time for a roll-back is over) leaves it to its thread and goes on with
-the others; it counts as away meanwhile.
+want to wait for it any longer (:attr:`Fleet.waiting` raises, the time for a roll-back is over, or :data:`MOST_S`) leaves it to its thread
+and goes on with the others; it counts as away meanwhile.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from .uploads import Uploads
 GATE: Final = "endpoint"
 #: A roll-back waits for answers so long at most, then it goes on without the endpoints that have given none.
 ROLL_BACK_S: Final = 3.0
+#: Everybody else so long: an answer that trickles in keeps within the timeout of each piece.
+MOST_S: Final = 120.0
 
 
 def gate(value: str, passed: bool, tolerance: float = GOLDEN_TOLERANCE) -> Gate:
@@ -356,8 +358,10 @@ class Fleet:
         """Do it at each endpoint ``who`` is for, at once; returns the errors by the member's number. Those of type ``noted`` are its state
         from then.
 
-        ``most_s``: who has not done it by then is left to its thread, as one that is away. Raises what :attr:`waiting` does.
+        ``most_s`` (None: :data:`MOST_S`): who has not done it by then is left to its thread, as one that is away. Raises what
+        :attr:`waiting` does.
         """
+        within_s = MOST_S if most_s is None else most_s
 
         def one(member: Member) -> ServingError | None:
             try:
@@ -368,16 +372,17 @@ class Fleet:
                 return error
             return None
 
-        until_s = None if most_s is None else time.monotonic() + most_s
         asked = {number: member.calls.submit(one, member) for number, member in enumerate(self.members) if who(member)}
-        wait_until(asked.values(), until_s, self.waiting)
+        wait_until(asked.values(), time.monotonic() + within_s, self.waiting)
         errors: dict[int, ServingError] = {}
         for number, future in asked.items():
             member = self.members[number]
             if future.done() and not future.cancelled():
                 error = future.result()
             else:
-                error = EndpointAway(f"endpoint {member.endpoint.url} has not answered in {most_s:g} s, and is not waited for")
+                error = EndpointAway(f"endpoint {member.endpoint.url} has not answered in {within_s:g} s, and is not waited for")
+                if future.cancelled():  # it has not ended the call before, so it answers nothing
+                    member.answers = False
                 if noted is not None and isinstance(error, noted):
                     member.fails(error)
             if error is not None:

@@ -31,7 +31,7 @@ from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import BundleError
 from .challenger import Challengers, NotTried
-from .fetched import Fetched, Key, Overtaken, Refused, key_failed, key_of, require_same
+from .fetched import Fetched, Key, Overtaken, Refused, Stopped, key_failed, key_of, require_same
 from .gates import Gate, GateError
 from .install import BundleDir, InstallError, digest
 from .known import Known
@@ -44,6 +44,24 @@ from .uploads import Uploads
 
 #: Bundles kept on disk and at the endpoints, the live one among them: rolling back to one of them needs no download.
 KEEP: Final = 3
+#: So often MLflow may answer, and not take what the gates said: then that is said, and not tried again.
+NOTE_TRIES: Final = 10
+
+
+@dataclass
+class _Note:
+    """What the gates said of a version that has become live, or was refused; and why it is live all the same."""
+
+    version: Version
+    answers: list[Gate]
+    forced: str | None
+    tried: int = 0
+
+    def may_follow(self, now: Version) -> bool:
+        """Whether nobody has forced the version since, or set it back: its tags are those of ``now``."""
+        number, run_id, _ = key_of(self.version)
+        passed = [] if gates.forced(self.version.tags) is not None else [(number, run_id, gates.PASSED)]
+        return key_of(now) in (key_of(self.version), key_failed(self.version), *passed)
 
 
 @dataclass
@@ -61,10 +79,11 @@ class Watch:
     failures: int = 0
     _said: list[str] = field(default_factory=list)
     _ready: bool = False
-    _refused: tuple[Key, str] | None = None
+    #: What its gates refuse, as its tags may be, and what is said of it.
+    _refused: tuple[Version, tuple[Key, ...], str] | None = None
     _fetched: Fetched | None = None
-    #: What the gates said of what has just become live, until it is noted in MLflow.
-    _passed: tuple[Version, list[Gate]] | None = None
+    #: What is not noted in MLflow yet.
+    _unnoted: list[_Note] = field(default_factory=list)
     #: What is noted in MLflow as not deployed, and as damaged.
     _undeployed: Key | None = None
     _damaged: Key | None = None
@@ -105,22 +124,14 @@ class Watch:
     def round(self) -> bool:
         """Compare and follow once; False where something was in the way. Says each new trouble once, and the end of all.
 
-        Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once.
+        Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once. Where the watcher is
+        asked to end, it ends there without a word: nothing has failed.
         """
         line, troubles = "", []
         self._overtaken = False
         try:
-            self._lookout.begin()
-        except (RegistryError, OSError) as error:
-            troubles.append(str(error))
-            here = False
-        else:
-            here = True
-            try:
-                line = self._follow_alias()
-            except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
-                troubles.append(str(error))
-        try:
+            if here := self._begin(troubles):
+                line = self._follow_alias(troubles)
             self._keep(troubles, here=here)
             if here:
                 line = "; ".join(each for each in (line, self._try_challenger(troubles)) if each)
@@ -128,6 +139,9 @@ class Watch:
         except Overtaken:
             self._overtaken = True
             _add(troubles, self._said)  # whether that is over, is not known
+        except Stopped:
+            self._report()
+            return False
         except (Refused, OSError) as error:
             _add(troubles, [str(error)])
         live = self.bundles_.current()
@@ -197,8 +211,17 @@ class Watch:
         self.failures += bool(troubles)
         self._said = troubles
 
-    def _follow_alias(self) -> str:
-        """Follow the champion, and what overtakes it; as :meth:`_follow`."""
+    def _begin(self, troubles: list[str]) -> bool:
+        """Look at the alias; False where the registry is not there."""
+        try:
+            self._lookout.begin()
+        except (RegistryError, OSError) as error:
+            troubles.append(str(error))
+            return False
+        return True
+
+    def _follow_alias(self, troubles: list[str]) -> str:
+        """Follow the champion, and what overtakes it; as :meth:`_follow`, but for its errors, which are among ``troubles``."""
         while True:
             self._note_move(self._lookout.champion)
             try:
@@ -206,6 +229,9 @@ class Watch:
             except Overtaken as moved:
                 self._lookout.champion = moved.champion
                 continue
+            except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
+                troubles.append(str(error))
+                return ""
             if self._lookout.champion is not None:
                 with contextlib.suppress(RegistryError):
                     lineage.note_served(self.registry, self._lookout.champion)
@@ -262,7 +288,7 @@ class Watch:
             self._damaged = None
             self.bundles_.make_current(name)
             if not back:
-                self._passed = (champion, answers)
+                self._is_to_be_noted(champion, answers, None if gates.all_passed(answers) else gates.forced(champion.tags))
             elif amended := gates.amended(champion.tags, answers):
                 with contextlib.suppress(RegistryError):
                     self.registry.tag(champion.number, amended)
@@ -322,7 +348,9 @@ class Watch:
     def _fetch(self, champion: Version, name: str, *, back: bool) -> Fetched:
         incoming = self.bundles_.new_incoming()
         try:
-            downloaded = self.registry.download_bundle(champion, incoming)
+            downloaded = self.registry.download_bundle(
+                champion, incoming, lambda: self._lookout.judging(champion)
+            )
             answers = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
             require_same(named, champion)
@@ -343,7 +371,8 @@ class Watch:
         if not back and not replay.passed_before(version.tags, self.config.gates.replay_days) and gates.forced(version.tags) is None:
             live = self.bundles_.current()
             champion = self.bundles_.installed(live) if live else None
-            answers += replay.check(self.config, bundles.read(folder), champion or "", lambda *_: self._lookout.judging(version))
+            without = f"{live} is live, but what is on this disk of it is damaged" if live else ""
+            answers += replay.check(self.config, bundles.read(folder), champion or without, lambda *_: self._lookout.judging(version))
             self._require_passed(answers, version)
         return answers
 
@@ -354,9 +383,9 @@ class Watch:
         text = f"champion version {version.number} is refused by its gates: {failed}"
         self.fleet.withdraw(self.registry.name_of(version.number))
         if answers[0].passed:
-            with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, gate_report.WATCH, answers)
-                self._refused = (key_failed(version), text)
+            self._refused = version, (key_of(version), key_failed(version)), text
+            self._is_to_be_noted(version, answers, None)
+            self._report()
         elif self._damaged != key_of(version):
             # It may be a torn download: said with the version, once, but fetched again all the same.
             with contextlib.suppress(RegistryError):
@@ -368,19 +397,36 @@ class Watch:
         """As the tags are that this process has given it."""
         return self._damaged if self._damaged is not None and self._damaged[:2] == key_of(version)[:2] else key_of(version)
 
+    def _is_to_be_noted(self, version: Version, answers: list[Gate], forced: str | None) -> None:
+        """In place of what was to be noted of the version before."""
+        self._unnoted = [note for note in self._unnoted if note.version.number != version.number]
+        self._unnoted.append(_Note(version, answers, forced))
+
     def _report(self) -> None:
-        """Note with the version what its gates said. Where the registry is away now, what it says of the promotion stands alone."""
-        if self._passed is not None:
-            version, answers = self._passed
-            forced = None if gates.all_passed(answers) else gates.forced(version.tags)
-            with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, gate_report.WATCH, answers, forced)
-            self._passed = None
+        """Note with the version what its gates said, once the registry is there. Where it takes no notes, that is said."""
+        while self._unnoted:
+            note = self._unnoted[0]
+            version = note.version
+            try:
+                now = self.registry.get(version.number)
+                note.tried += 1
+                if note.may_follow(now):
+                    gate_report.keep(self.registry, version, gate_report.WATCH, note.answers, note.forced)
+            except RegistryError as error:
+                # Where its disk is full, say, MLflow's client says that it is absent.
+                if isinstance(error, RegistryAbsent) and note.tried < NOTE_TRIES:
+                    return
+                self.say(f"what the gates said of version {version.number} is not noted with it: {error}")
+            else:
+                if self._refused is not None and self._refused[0] is version:
+                    # Whoever makes its tags what they were wants it to be asked again.
+                    self._refused = version, (key_failed(version),), self._refused[2]
+            self._unnoted.pop(0)
 
     def _require_not_refused(self, version: Version) -> None:
         """What was refused is not downloaded again each round, until somebody forces it or registers another."""
-        if self._refused is not None and self._refused[0] == key_of(version):
-            raise Refused(self._refused[1])
+        if self._refused is not None and key_of(version) in self._refused[1]:
+            raise Refused(self._refused[2])
 
 
 def _add(troubles: list[str], more: Iterable[str]) -> None:

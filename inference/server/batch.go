@@ -15,7 +15,7 @@ import (
 // batching is how rows of concurrent requests are put together.
 type batching struct {
 	rows int           // of a batch at most; 1: none is made
-	wait time.Duration // who joins a batch that has been open for so long runs it
+	wait time.Duration // how long who joins a batch waits for its opener, from when it was opened; then it is run without
 }
 
 // batcher runs the predictions of one model. Safe for use from several goroutines.
@@ -93,7 +93,7 @@ func (b *batcher) run(from uint64, values, result []float32) error {
 	if mine {
 		b.runBatch(p)
 	} else {
-		<-p.done
+		b.waitFor(p, b.wait-now.Sub(p.began))
 	}
 	failed := p.failed
 	copy(result, p.result[place*b.outputs:])
@@ -113,7 +113,34 @@ func (p *batch) add(values []float32, rows int) {
 	p.unread.Add(1)
 }
 
+// waitFor waits for whoever is to run the batch, and runs it where nobody has begun to after so long.
+func (b *batcher) waitFor(p *batch, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return
+	case <-timer.C:
+	}
+	b.mu.Lock()
+	mine := !p.taken
+	if mine {
+		p.taken = true
+		if b.open == p {
+			b.open = nil
+		}
+	}
+	b.mu.Unlock()
+	if mine {
+		b.runBatch(p)
+	} else {
+		<-p.done
+	}
+}
+
 func (b *batcher) runBatch(p *batch) {
+	p.failed = true // where it panics: the others go on alone
+	defer close(p.done)
 	if size := p.rows * b.outputs; cap(p.result) < size {
 		p.result = make([]float32, size)
 	} else {
@@ -121,7 +148,6 @@ func (b *batcher) runBatch(p *batch) {
 	}
 	b.observe(p.rows)
 	p.failed = b.predict(p.values, p.result) != nil
-	close(p.done)
 }
 
 func (b *batcher) alone(values, result []float32) error {

@@ -112,7 +112,8 @@ func TestLoneRequestsAreNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestBatchDoesNotStayOpen joins a batch whose opener does not get to run: late, who joins runs it; where it has no room, it is left to its opener.
+// TestBatchDoesNotStayOpen joins a batch whose opener does not get to run: who joins runs it once it is late; where it has no room, it is left
+// to its opener.
 func TestBatchDoesNotStayOpen(t *testing.T) {
 	for _, c := range []struct {
 		what       string
@@ -121,6 +122,7 @@ func TestBatchDoesNotStayOpen(t *testing.T) {
 		took, left bool
 	}{
 		{"late", time.Second, 1, true, false},
+		{"in time, and its opener does not come", 0, 1, true, false},
 		{"full", 0, 63, true, false},
 		{"no room", 0, 64, false, true},
 	} {
@@ -140,6 +142,38 @@ func TestBatchDoesNotStayOpen(t *testing.T) {
 		if c.took && (p.result[0] != 14 || seen.rows.Load() != int64(c.rows+1)) {
 			t.Errorf("%s: its opener gets %v of %d rows", c.what, p.result, seen.rows.Load())
 		}
+	}
+}
+
+// TestAPanicLeavesNobodyWaiting joins a batch whose run panics: who ran it has the panic, the others run alone.
+func TestAPanicLeavesNobodyWaiting(t *testing.T) {
+	b, _ := doubling(batching{rows: 4, wait: time.Hour})
+	double := b.predict
+	b.predict = func(values, result []float32) error {
+		if len(values) > 1 {
+			panic("a fault of ours")
+		}
+		return double(values, result)
+	}
+	b.open, b.last, b.lastFrom = &batch{began: time.Now()}, time.Now(), 1
+	b.open.add([]float32{7}, 1)
+	answered, result := make(chan error), make([]float32, 1)
+	go func() { answered <- b.run(2, []float32{3}, result) }()
+	for waiting := false; !waiting; runtime.Gosched() {
+		b.mu.Lock()
+		waiting = b.open.rows == 2
+		b.mu.Unlock()
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("who ran it knows nothing of the panic")
+			}
+		}()
+		_ = b.run(3, []float32{4, 5}, make([]float32, 2))
+	}()
+	if err := <-answered; err != nil || result[0] != 6 {
+		t.Errorf("%v %v", err, result)
 	}
 }
 

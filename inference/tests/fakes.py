@@ -106,8 +106,9 @@ class FakeRegistry:
         (path,) = (path for path in self.artifacts if path.startswith(f"{run}/gates/watch-") and path.endswith(f".{kind}"))
         return self.artifacts[path]
 
-    def download_bundle(self, version: Version, folder: Path) -> Path:
+    def download_bundle(self, version: Version, folder: Path, waiting: Callable[[], None] = lambda: None) -> Path:
         self._here()
+        waiting()
         self.downloads += 1
         target = folder / "bundle"
         if not self.folders[version.number].is_dir():

@@ -90,7 +90,7 @@ def test_each_rule(make, name, keys, value, text):
 
 @pytest.mark.parametrize(
     "name",
-    ["bundle.json", "weights.json", "golden.json", "params.json", "model-card.md", "saved_model.pb", "variables/variables.index"],
+    ["bundle.json", "weights.json", "golden.json", "params.json", "model-card.md", *bundles.SAVED_MODEL],
 )
 def test_each_file_is_needed(make, name):
     folder = make().folder

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from smartcache import config as configs
+from smartcache.inference import rollout
 from smartcache.inference.install import BundleDir
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
@@ -109,14 +110,35 @@ def test_it_holds_up_no_other_version(site, publish, registry, path):
     assert site.servers[0].default == "reuse_v2"
 
 
-def test_it_holds_up_no_stop(site, publish):
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(rollout, "MOST_S", 2.0)
+
+
+def test_it_holds_up_no_deployment_for_longer_than_its_calls_may_take(short, site, publish):
+    """An answer that trickles in, say: no piece of it is late."""
     serve_two(site, publish)
+    site.fleet.wait_s = 0.0
     site.hanging.begin()
+    publish()
+    until(lambda: [site.bundles_.current(), site.servers[1].default] == ["reuse_v3", "reuse_v3"])
+    assert site.servers[0].default == "reuse_v2"
+    assert not site.fleet.members[0].serves
+
+
+@pytest.mark.parametrize("path", ["/models", "/upload"])
+def test_it_holds_up_no_stop(site, publish, said, path):
+    """While it is to keep what is live, and while it is to take another; neither is a failure."""
+    serve_two(site, publish)
+    site.hanging.begin(path)
+    publish()
     until(site.hanging.reached.is_set)
     site.stop.set()
     site.wake.set()
     site.running.join(SOON_S)
     assert not site.running.is_alive()
+    assert [line for line in said if "trying again" in line] == []
+    assert site.failures == 0
 
 
 def test_a_call_that_hangs_holds_up_no_end_of_the_process():

@@ -312,6 +312,37 @@ def test_a_champion_that_cannot_be_fetched_now_is_waited_for(table, monkeypatch)
     assert "not compared: version 2 is the champion, and " in next(gate.value for gate in done.gates if gate.name == "replay_champion")
 
 
+def test_it_is_compared_with_what_has_become_champion_meanwhile(table, monkeypatch):
+    """Two promotions at once: the later one must not pass by what the earlier one has left behind."""
+    config, registry, schema = table
+    download, moved = registry.download_bundle, []
+
+    def another_is_faster(version, folder):
+        if version.number == 2 and not moved:
+            moved.append(promotion.promote(registry, config, schema, 1).moved)
+        return download(version, folder)
+
+    monkeypatch.setattr(registry, "download_bundle", another_is_faster)
+    done = promotion.promote(registry, config, schema, 2)
+    assert moved == [True]
+    assert not done.moved
+    assert "replay_miss_champion" in {gate.name for gate in done.gates if not gate.passed}
+    assert registry.aliases["champion"] == 1
+
+
+def test_a_champion_that_never_stays_is_an_error(registry, monkeypatch):
+    download = registry.download_bundle
+
+    def moves_it(version, folder):
+        if version.number == 4:
+            registry.move("champion", 3 - registry.aliases.get("champion", 1))
+        return download(version, folder)
+
+    monkeypatch.setattr(registry, "download_bundle", moves_it)
+    with pytest.raises(RegistryError, match="was moved 5 times while version 4 was judged; find out who else promotes"):
+        promotion.promote(registry, CONFIG, HASH, 4)
+
+
 def test_a_champion_whose_files_are_gone_does_not_hold_up_its_successor(table):
     config, registry, schema = table
     promotion.promote(registry, config, schema, 2, force="to see")

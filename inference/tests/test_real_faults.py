@@ -51,11 +51,12 @@ def registry(tmp_path_factory, mlflow_uri, mlflow_folder, synthetic):
 
 
 class SlowProxy:
-    """Passes TCP on to a server and holds back each piece of its answers for ``delay_s``."""
+    """Passes TCP on to a server and holds back each piece of its answers for ``delay_s``, or gives them ``in_drops``."""
 
     def __init__(self, port):
         self._to = port
         self.delay_s = 0.0
+        self.in_drops = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open = set()
@@ -77,6 +78,10 @@ class SlowProxy:
             while data := source.recv(65536):
                 if slow:
                     time.sleep(self.delay_s)  # the fault itself
+                while slow and self.in_drops and data:
+                    sink.sendall(data[:1])
+                    data = data[1:]
+                    time.sleep(0.3)  # the fault itself
                 sink.sendall(data)
         for each in (source, sink):
             with contextlib.suppress(OSError):
@@ -219,7 +224,8 @@ def test_the_disk_of_an_endpoint_is_full(fleet, registry, synthetic, endpoint_bi
         victim.endpoint.stop()
 
 
-def test_a_slow_registry(fleet, registry, synthetic, endpoint_binary):
+@pytest.mark.parametrize("slow", [{"delay_s": 20.0}, {"in_drops": True}], ids=["late", "in drops"])
+def test_a_slow_registry(slow, fleet, registry, synthetic, endpoint_binary):
     """Slow: it takes longer. Slower than anybody waits: what serves goes on, and the endpoints are still kept."""
     env = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "2", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     schema = ["--schema-hash", synthetic.SCHEMA["hash"]]
@@ -228,7 +234,7 @@ def test_a_slow_registry(fleet, registry, synthetic, endpoint_binary):
         fleet.proxy.delay_s = 0.2
         registry.move("champion", 2)
         wait_for(lambda: one_version_everywhere(fleet, "faults_v2"), "version 2 everywhere")
-        fleet.proxy.delay_s = 20.0
+        vars(fleet.proxy).update(slow)
         registry.move("champion", 1)
         wait_for(line_in(watch.log, "cannot be reached"), "said")
         victim = fleet.sites[0]
@@ -237,7 +243,7 @@ def test_a_slow_registry(fleet, registry, synthetic, endpoint_binary):
         (victim.folder / "models").mkdir()
         victim.endpoint = start_endpoint(victim, endpoint_binary)
         wait_for(lambda: one_version_everywhere(fleet, "faults_v2"), "version 2 everywhere again")
-        fleet.proxy.delay_s = 0.0
+        vars(fleet.proxy).update(delay_s=0.0, in_drops=False)
         wait_for(lambda: one_version_everywhere(fleet, "faults_v1"), "version 1 everywhere")
 
 

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from smartcache.inference import replay
 from smartcache.inference.install import BundleDir, InstallError
 from smartcache.inference.pause import Pause
+from smartcache.inference.registry import RegistryAbsent, RegistryError
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests.fakes import METRICS, site_config
-from smartcache.inference.watch import Watch
+from smartcache.inference.watch import NOTE_TRIES, Watch
 
 HASH = "0123456789abcdef"
 CONFIG = site_config()
@@ -370,6 +372,117 @@ def test_gates_hold_for_an_alias_that_was_moved_by_hand(watch, publish, said):
     assert not watch.round()
     assert live(watch) == "reuse_v1"
     assert "champion version 2 is refused by its gates: skill failed: 0.0000" in said[0]
+
+
+def test_a_refusal_that_cannot_be_noted_is_noted_once_it_can_be_and_judged_once(watch, publish, registry, monkeypatch):
+    publish()
+    watch.round()
+    publish(metrics=BAD)
+    tag, downloads = registry.tag, registry.downloads
+
+    def away(*_):
+        raise RegistryAbsent("MLflow cannot be reached")
+
+    monkeypatch.setattr(registry, "tag", away)
+    assert not watch.round()
+    assert not watch.round()
+    assert "smartcache.gates" not in registry.known[2].tags
+    monkeypatch.setattr(registry, "tag", tag)
+    assert not watch.round()
+    assert registry.known[2].tags["smartcache.gates"] == "failed"
+    assert registry.downloads == downloads + 1
+
+
+def test_a_refusal_is_noted_after_however_long_an_outage(watch, publish, registry, said, monkeypatch):
+    publish()
+    watch.round()
+    publish(metrics=BAD)
+
+    def goes_away(*_):
+        registry.absent = True
+        registry._here()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "tag", goes_away)
+        for _ in range(2 * NOTE_TRIES):
+            assert not watch.round()
+    registry.absent = False
+    assert not watch.round()
+    assert registry.known[2].tags["smartcache.gates"] == "failed"
+    assert not [text for text in said if "is not noted with it" in text]
+
+
+def test_one_that_only_says_that_it_is_absent_is_named_after_some_time(watch, publish, registry, said, monkeypatch):
+    """As MLflow's client does where the server answers 5xx: its disk is full, say."""
+    publish()
+
+    def full(*_):
+        raise RegistryAbsent("MLflow cannot be reached")
+
+    monkeypatch.setattr(registry, "log_text", full)
+    for _ in range(NOTE_TRIES + 2):
+        assert watch.round()
+    assert said.count("what the gates said of version 1 is not noted with it: MLflow cannot be reached") == 1
+
+
+def test_a_late_note_is_not_written_over_what_a_person_said_since(watch, publish, registry, monkeypatch):
+    publish()
+    watch.round()
+    publish(metrics=BAD)
+
+    def away(*_):
+        raise RegistryAbsent("MLflow cannot be reached")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "tag", away)
+        assert not watch.round()
+    registry.tag(2, {"smartcache.gates": "forced: let me"})
+    assert watch.round()
+    assert live(watch) == "reuse_v2"
+    assert registry.known[2].tags["smartcache.gates"] == "forced: let me"
+
+
+def test_a_registry_that_takes_no_notes_is_named(watch, publish, registry, said, monkeypatch):
+    publish()
+
+    def refuses(*_):
+        raise RegistryError("MLflow: permission denied")
+
+    monkeypatch.setattr(registry, "tag", refuses)
+    assert watch.round()
+    assert watch.round()
+    assert live(watch) == "reuse_v1"
+    assert said.count("what the gates said of version 1 is not noted with it: MLflow: permission denied") == 1
+
+
+def test_a_download_is_not_waited_for_where_the_alias_moves(watch, publish, registry, monkeypatch):
+    publish()
+    publish()
+    download = registry.download_bundle
+
+    def moved_meanwhile(version, folder, waiting):
+        if version.number == 2:
+            registry.aliases["champion"] = 1
+            watch._lookout._next_s = 0.0  # it is time to look
+            waiting()
+            raise AssertionError("it is waited for")
+        return download(version, folder, waiting)
+
+    monkeypatch.setattr(registry, "download_bundle", moved_meanwhile)
+    assert watch.round()
+    assert live(watch) == "reuse_v1"
+
+
+def test_that_what_is_live_cannot_be_compared_with_is_noted(watch, publish, monkeypatch):
+    watch.config = site_config(replay_days=14.0)
+    publish(tags={"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900"})
+    assert watch.round()
+    (watch.bundles_.folder / "reuse_v1" / "weights.json").unlink()
+    compared = []
+    monkeypatch.setattr(replay, "check", lambda config, candidate, champion, *_: compared.append(champion) or [])
+    publish()
+    assert watch.round()
+    assert compared == ["reuse_v1 is live, but what is on this disk of it is damaged"]
 
 
 def test_a_forced_one_goes_live(watch, publish, registry):

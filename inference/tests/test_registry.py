@@ -1,0 +1,75 @@
+"""The client of MLflow's registry where the server takes longer than anybody waits: its parts in place of the server's, which cannot be."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from smartcache.inference.fetched import Overtaken
+from smartcache.inference.registry import Registry, RegistryAbsent, Version
+
+
+class Hanging:
+    """MLflow's client, as it is while answers trickle in; ``go`` lets them be complete."""
+
+    def __init__(self):
+        self.go = threading.Event()
+
+    def get_model_version(self, *_):
+        self.go.wait(60)
+        return SimpleNamespace(version="1", run_id="run", tags={}, creation_timestamp=0)
+
+    def download_artifacts(self, _run, _path, folder):
+        self.go.wait(60)
+        late = folder + "/late"
+        with open(late, "w") as out:
+            out.write("what came after all")
+        return folder
+
+
+@pytest.fixture
+def registry():
+    made = Registry("http://127.0.0.1:1", "reuse")
+    made._client = Hanging()
+    yield made
+    made._client.go.set()
+
+
+def test_an_answer_that_is_never_whole_is_none(registry, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "0.1")
+    with pytest.raises(RegistryAbsent, match=r"cannot be reached: it has not answered in full within 0\.3 s"):
+        registry.get(1)
+
+
+def test_calls_that_were_given_up_are_bounded(registry, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "0.01")
+    monkeypatch.setattr("smartcache.inference.registry._GIVEN_UP", 3)
+    for _ in range(3):
+        with pytest.raises(RegistryAbsent, match="in full within"):
+            registry.get(1)
+    with pytest.raises(RegistryAbsent, match="3 calls were given up and have not ended"):
+        registry.get(1)
+    registry._client.go.set()
+    deadline = time.monotonic() + 60
+    while registry._given_up:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    assert registry.get(1).number == 1
+
+
+def test_a_download_that_is_given_up_leaves_nothing(registry, tmp_path):
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+
+    def moved():
+        raise Overtaken(None)
+
+    with pytest.raises(Overtaken):
+        registry.download_bundle(Version(1, "run"), folder, moved)
+    registry._client.go.set()
+    deadline = time.monotonic() + 60
+    while folder.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
