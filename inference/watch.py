@@ -124,8 +124,8 @@ class Watch:
     def round(self) -> bool:
         """Compare and follow once; False where something was in the way. Says each new trouble once, and the end of all.
 
-        Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once. Where the watcher is
-        asked to end, it ends there without a word: nothing has failed.
+        Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once. Where the watcher
+        is asked to end, it ends there without a word: nothing has failed.
         """
         line, troubles = "", []
         self._overtaken = False
@@ -348,9 +348,7 @@ class Watch:
     def _fetch(self, champion: Version, name: str, *, back: bool) -> Fetched:
         incoming = self.bundles_.new_incoming()
         try:
-            downloaded = self.registry.download_bundle(
-                champion, incoming, lambda: self._lookout.judging(champion)
-            )
+            downloaded = self.registry.download_bundle(champion, incoming, lambda: self._lookout.judging(champion))
             answers = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
             require_same(named, champion)
