@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,6 +26,8 @@ FAILED = 1
 #: The gates said no: nothing is broken, and nothing was moved.
 REFUSED = 3
 WRONG_USAGE = 2
+#: As typer has it.
+INTERRUPTED = 130
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", envvar="SMARTCACHE_CONFIG", help="Configuration file.")]
 EndpointOption = Annotated[
@@ -34,11 +39,11 @@ SchemaHash = Annotated[str, typer.Option(help="Hash of the feature schema that i
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands of this folder to the command line."""
-    app.command("promote")(promote)
-    app.command("rollback")(rollback)
-    app.command("watch")(watch)
-    app.command("status")(status)
-    app.command("compare")(compare)
+    app.command("promote")(_ending(promote))
+    app.command("rollback")(_ending(rollback))
+    app.command("watch")(_ending(watch))
+    app.command("status")(_ending(status))
+    app.command("compare")(_ending(compare))
     app.command("endpoint")(endpoint)
 
 
@@ -273,6 +278,49 @@ def _errors() -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         print(f"{error}; {'make room there' if full else 'mend the path or its rights'}", file=sys.stderr)
         raise typer.Exit(FAILED) from error
+
+
+def _ending(command: Callable[..., None]) -> Callable[..., None]:
+    """``command``, whose process ends with it, also where a call to the registry goes on that nobody waits for any more: Python would wait
+    for the download of a bundle, and only the server knows how long.
+    """
+
+    @wraps(command)
+    def ending(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except BaseException as error:
+            if not _calls_go_on():
+                raise
+            _end(_status_of(error))
+        if _calls_go_on():
+            _end(0)
+
+    return ending
+
+
+def _calls_go_on() -> bool:
+    from . import registry
+
+    return registry.calls_go_on()
+
+
+def _end(status: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # who read it has gone
+            stream.flush()
+    os._exit(status)
+
+
+def _status_of(error: BaseException) -> int:
+    """The exit status, as typer has it; what nobody expected is shown."""
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if not isinstance(error, BrokenPipeError):
+        traceback.print_exception(error)
+    return FAILED
 
 
 def main() -> None:

@@ -32,6 +32,14 @@ _GIVEN_UP: Final = 64
 
 Answer = TypeVar("Answer")
 
+#: Those of all registries of this process.
+_go_on: set[Future[Any]] = set()
+
+
+def calls_go_on() -> bool:
+    """Whether calls that were given up go on. MLflow reads files in pools of threads, and Python waits for those at its end."""
+    return bool(_go_on)
+
 
 def _nothing() -> None:
     """Where there is nothing to do meanwhile, or afterwards."""
@@ -232,8 +240,9 @@ class Registry:
             given_up = not call.done() or call.cancelled()
         finally:
             if given_up:
-                self._given_up.add(call)
-                call.add_done_callback(self._given_up.discard)
+                for calls in (self._given_up, _go_on):
+                    calls.add(call)
+                    call.add_done_callback(calls.discard)
                 call.add_done_callback(lambda _: afterwards())
         if given_up:
             raise RegistryAbsent(f"MLflow at {self.uri} cannot be reached: it has not answered in full within {most_s:g} s")

@@ -127,7 +127,8 @@ class Watch:
         Where the alias is moved while an endpoint is waited for, the round ends there, and the next one begins at once. Where the watcher
         is asked to end, it ends there without a word: nothing has failed.
         """
-        line, troubles = "", []
+        line = ""
+        troubles: list[str] = []
         self._overtaken = False
         try:
             if here := self._begin(troubles):
