@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import gates
+from . import gates, replay
 from .bundle import Bundle
 from .gates import Gate
 from .install import digest
@@ -54,6 +54,8 @@ class Fetched:
     bundle: Bundle
     digest: str
     answers: list[Gate]
+    #: What it was compared with in the replay, where there was one.
+    against: str = replay.NOBODY
 
     def intact(self) -> bool:
         """Whether it is still what was judged; what cannot be read is not."""

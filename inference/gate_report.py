@@ -32,16 +32,19 @@ def render(name: str, asked_by: str, answers: Sequence[Gate], forced: str | None
     return f"# {name}: {verdict}\n\n{asked}\n\n| gate | value | rule | |\n|---|---|---|---|\n{rows}\n"
 
 
-def keep(registry: Registry, version: Version, asked_by: str, answers: Sequence[Gate], forced: str | None = None) -> None:
+def keep(
+    registry: Registry, version: Version, asked_by: str, answers: Sequence[Gate], forced: str | None = None, against: str = replay.NOBODY
+) -> None:
     """Write tags and report. Raises :class:`~.registry.RegistryError`.
 
-    ``forced``: the reason for which it goes live in spite of failed gates. That it was forced before stays said.
+    ``forced``: the reason for which it goes live in spite of failed gates. That it was forced before stays said. ``against``: what it was
+    compared with, where it was replayed.
     """
     tags = gates.tags(answers, forced)
     if forced is None and gates.forced(version.tags) is not None and gates.all_passed(answers):
         del tags[gates.TAG]
     if any(gate.name.startswith(replay.PREFIX) for gate in answers):
-        tags |= replay.replayed_now()
+        tags |= replay.replayed_now(against)
     registry.tag(version.number, tags)
     report = render(registry.name_of(version.number), asked_by, answers, forced)
     place = f"{FOLDER}/{asked_by}" + ("" if asked_by == PROMOTE else f"-{_host()}")

@@ -47,6 +47,15 @@ class Promotion:
         return gates.all_passed(self.gates)
 
 
+@dataclass
+class _Judged:
+    """What the gates say; what was not measured; and what the version was compared with in the replay."""
+
+    answers: list[Gate]
+    notes: list[str] = field(default_factory=list)
+    against: str = replay.NOBODY
+
+
 def promote(
     registry: Registry,
     config: Config,
@@ -68,12 +77,13 @@ def promote(
     for _ in range(_TIMES):
         previous = champion if champion is not None and champion.number != version.number else None
         was = previous.number if previous is not None else None
-        answers, notes = _judge(registry, config, schema_hash, version, previous, None if dry_run else fleet, force, progress)
+        judged = _judge(registry, config, schema_hash, version, previous, None if dry_run else fleet, force, progress)
+        answers, notes = judged.answers, judged.notes
         if dry_run:
             return Promotion(version, answers, was, moved=False)
         passed = gates.all_passed(answers)
         forced = force if not passed and answers[0].passed else None
-        gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced)
+        gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced, judged.against)
         compared, champion = champion, registry.champion()
         if _number(champion) == _number(compared):
             break
@@ -100,22 +110,24 @@ def _judge(
     fleet: Fleet | None,
     force: str | None,
     progress: replay.Progress,
-) -> tuple[list[Gate], list[str]]:
-    """What the gates say of ``version``, compared with ``previous``, and what was not measured. ``fleet`` None: no endpoint is asked."""
-    notes: list[str] = []
+) -> _Judged:
+    """What the gates say of ``version``, compared with ``previous``. ``fleet`` None: no endpoint is asked."""
     with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
         folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
-        answers = gates.check_folder(folder, config.gates, schema_hash)
+        judged = _Judged(answers := gates.check_folder(folder, config.gates, schema_hash))
         readable = answers[0].passed
         if readable and (gates.all_passed(answers) or force):
             candidate = bundles.read(folder)
-            answers += replay.check(config, candidate, _champion(registry, previous, Path(scratch), force), progress)
+            champion = _champion(registry, previous, Path(scratch), force)
+            if previous is not None and isinstance(champion, Bundle):
+                judged.against = replay.known_as(previous.number, previous.run_id)
+            answers += replay.check(config, candidate, champion, progress)
         if readable and (gates.all_passed(answers) or force) and fleet is not None:
             named = bundles.copy_named(candidate, Path(scratch) / registry.name_of(version.number), registry.name_of(version.number))
             tried, note = _try_out(fleet, named, config)
             answers += tried
-            notes += note
-    return answers, notes
+            judged.notes += note
+    return judged
 
 
 def _number(version: Version | None) -> int | None:

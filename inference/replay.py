@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 PREFIX: Final = "replay_"
 #: The tag of a version that says when they were given.
 REPLAYED: Final = "smartcache.replayed"
+#: The tag that says which champion it was compared with, as :func:`known_as` names it.
+AGAINST: Final = "smartcache.replayed_against"
+NOBODY: Final = "none"
 #: So many opens are replayed between two looks at whether to stop.
 _CHUNK: Final = 32768
 _DAY_US: Final = 86400e6
@@ -345,24 +348,34 @@ def check(config: Config, candidate: Bundle, champion: Bundle | str, progress: P
         return [Gate(f"{PREFIX}opens", str(error), f"a replay of the last {config.gates.replay_days:g} days", False)]
 
 
-def passed_before(tags: Mapping[str, str], days: float) -> bool:
-    """Whether a version's tags say that it has passed this gate already: not longer ago than the ``days`` that are replayed, or it has
-    served.
+def passed_before(tags: Mapping[str, str], days: float, live: str | None) -> bool:
+    """Whether a version's tags say that it has passed this gate already: compared with ``live``, and not longer ago than the ``days`` that
+    are replayed, or it has served.
 
-    One that passed long ago and never served was held against another champion, on opens that are the latest no more.
+    ``live``: what it would be compared with now, as :func:`known_as` names it; None where there is nothing. One that passed against
+    another champion may be worse than this one; one that passed long ago did so on opens that are the latest no more.
     """
     answers = [text for key, text in tags.items() if key.startswith(TAG_GATE + PREFIX)]
     if not answers or not all(text.startswith(PASSED) for text in answers):
         return False
+    if SERVED in tags:
+        return True
+    if live is not None and tags.get(AGAINST) != live:
+        return False
     try:
-        return SERVED in tags or datetime.now(UTC) - datetime.fromisoformat(tags[REPLAYED]) <= timedelta(days=days)
+        return datetime.now(UTC) - datetime.fromisoformat(tags[REPLAYED]) <= timedelta(days=days)
     except (KeyError, ValueError, TypeError):  # noted by who did not tell when
         return True
 
 
-def replayed_now() -> dict[str, str]:
-    """The tag of a version that was replayed now."""
-    return {REPLAYED: datetime.now(UTC).isoformat(timespec="seconds")}
+def known_as(number: int, run_id: str) -> str:
+    """What a version is called that others are compared with: numbers begin anew where a registry is made anew."""
+    return f"version {number} of run {run_id}"
+
+
+def replayed_now(against: str = NOBODY) -> dict[str, str]:
+    """The tags of a version that was replayed now, and compared with ``against``."""
+    return {REPLAYED: datetime.now(UTC).isoformat(timespec="seconds"), AGAINST: against}
 
 
 def judge(config: Config, found: Replayed) -> Iterator[Gate]:

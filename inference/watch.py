@@ -3,9 +3,9 @@
 Each round compares the alias with what is live. Where they differ: download, gates, installed, verified and timed at the endpoints, placed
 on disk, link moved. Only the last step makes the version live, for the plugin reads the link; whatever fails before it leaves what serves
 as it was, and the next round starts again. A model that somebody made champion past `smartcache promote` meets all the gates here, the
-replay too where no tag says that it has passed it in the last ``[gates] replay_days``, or that it has served. Rolling back to one that has
-served asks none, whether it is still on this disk or not, and waits for no endpoint. Where the alias is moved while a version is being
-replayed, or while an endpoint is waited for, that is the next one's turn at once.
+replay too where no tag says that it has passed it against what is live here, in the last ``[gates] replay_days``, or that it has served.
+Rolling back to one that has served asks none, whether it is still on this disk or not, and waits for no endpoint. Where the alias is moved
+while a version is being replayed, or while an endpoint is waited for, that is the next one's turn at once.
 
 What an endpoint refuses, or what cannot be fetched, is tried again after pauses that grow to ``[watch] retry_most_s``; what was downloaded
 and has passed the gates of its bundle is kept meanwhile, one bundle at most, and its content compared before it is used again.
@@ -29,7 +29,7 @@ from smartcache.config import Config
 
 from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
-from .bundle import BundleError
+from .bundle import Bundle, BundleError
 from .challenger import Challengers, NotTried
 from .fetched import Fetched, Key, Overtaken, Refused, Stopped, key_failed, key_of, require_same
 from .gates import Gate, GateError
@@ -55,6 +55,7 @@ class _Note:
     version: Version
     answers: list[Gate]
     forced: str | None
+    against: str = replay.NOBODY
     tried: int = 0
 
     def may_follow(self, now: Version) -> bool:
@@ -279,7 +280,7 @@ class Watch:
             if said := self._pause.standing(key_of(champion)):
                 raise Refused(said)
             try:
-                answers = self._bring(champion, name, back=back)
+                brought = self._bring(champion, name, back=back)
             except (EndpointAway, RegistryAbsent):
                 raise  # they are waited for, and asked little meanwhile
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:
@@ -289,8 +290,9 @@ class Watch:
             self._damaged = None
             self.bundles_.make_current(name)
             if not back:
-                self._is_to_be_noted(champion, answers, None if gates.all_passed(answers) else gates.forced(champion.tags))
-            elif amended := gates.amended(champion.tags, answers):
+                forced = None if gates.all_passed(brought.answers) else gates.forced(champion.tags)
+                self._is_to_be_noted(champion, brought.answers, forced, brought.against)
+            elif amended := gates.amended(champion.tags, brought.answers):
                 with contextlib.suppress(RegistryError):
                     self.registry.tag(champion.number, amended)
         self.promotions += 1
@@ -298,9 +300,9 @@ class Watch:
         lacking = ", ".join(self.fleet.lacking(name)) if back else ""
         return f"{name} is live" + (f", {live} was" if live else "") + (f"; {lacking} gets it when it is back" if lacking else "")
 
-    def _bring(self, champion: Version, name: str, *, back: bool) -> list[Gate]:
-        """From the registry to the endpoints and into its place on disk; what all its gates said. ``back``: it asks the one that there must
-        be something to serve.
+    def _bring(self, champion: Version, name: str, *, back: bool) -> Fetched:
+        """From the registry to the endpoints and into its place on disk; with what all its gates said. ``back``: it asks the one that there
+        must be something to serve.
         """
         fetched = self._fetched
         if fetched is None or not fetched.intact():
@@ -318,7 +320,7 @@ class Watch:
                 raise
         self.bundles_.place(fetched.bundle)
         self._drop_fetched()
-        return answers
+        return replace(fetched, answers=answers)
 
     def _deploy(self, champion: Version, fetched: Fetched) -> list[Gate]:
         """To the endpoints; what the gates say that ask them."""
@@ -340,7 +342,7 @@ class Watch:
             with contextlib.suppress(RegistryError):
                 forced = gates.forced(champion.tags)
                 answers = [*fetched.answers, rollout.gate(str(error), False)]
-                gate_report.keep(self.registry, champion, gate_report.WATCH, answers, forced)
+                gate_report.keep(self.registry, champion, gate_report.WATCH, answers, forced, fetched.against)
                 # As the version's tags are from now on: it is no other one for that.
                 key = key_failed(champion)
                 self._undeployed, self._fetched = key, replace(fetched, key=key)
@@ -350,11 +352,11 @@ class Watch:
         incoming = self.bundles_.new_incoming()
         try:
             downloaded = self.registry.download_bundle(champion, incoming, lambda: self._lookout.judging(champion))
-            answers = self._judge(downloaded, champion, back=back)
+            answers, against = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
             require_same(named, champion)
             shutil.rmtree(downloaded)
-            return Fetched(key_of(champion), named, digest(named.folder), answers)
+            return Fetched(key_of(champion), named, digest(named.folder), answers, against)
         except BaseException:
             shutil.rmtree(incoming, ignore_errors=True)
             raise
@@ -364,16 +366,23 @@ class Watch:
             shutil.rmtree(self._fetched.bundle.folder.parent, ignore_errors=True)
             self._fetched = None
 
-    def _judge(self, folder: Path, version: Version, *, back: bool) -> list[Gate]:
+    def _judge(self, folder: Path, version: Version, *, back: bool) -> tuple[list[Gate], str]:
+        """What the gates say that ask no endpoint, and what the version was compared with."""
         answers = gates.check_folder(folder, self.config.gates, self.schema_hash)[: 1 if back else None]
         self._require_passed(answers, version)
-        if not back and not replay.passed_before(version.tags, self.config.gates.replay_days) and gates.forced(version.tags) is None:
-            live = self.bundles_.current()
-            champion = self.bundles_.installed(live) if live else None
+        if back or gates.forced(version.tags) is not None:
+            return answers, replay.NOBODY
+        live = self.bundles_.current()
+        champion = self.bundles_.installed(live) if live else None
+        known = self._known_as(champion) if champion is not None else None
+        if not replay.passed_before(version.tags, self.config.gates.replay_days, known):
             without = f"{live} is live, but what is on this disk of it is damaged" if live else ""
             answers += replay.check(self.config, bundles.read(folder), champion or without, lambda *_: self._lookout.judging(version))
             self._require_passed(answers, version)
-        return answers
+        return answers, known or replay.NOBODY
+
+    def _known_as(self, installed: Bundle) -> str:
+        return replay.known_as(self.bundles_.number_of(installed.info.name) or 0, str(installed.info.provenance.get("run_id")))
 
     def _require_passed(self, answers: list[Gate], version: Version) -> None:
         if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):
@@ -396,10 +405,10 @@ class Watch:
         """As the tags are that this process has given it."""
         return self._damaged if self._damaged is not None and self._damaged[:2] == key_of(version)[:2] else key_of(version)
 
-    def _is_to_be_noted(self, version: Version, answers: list[Gate], forced: str | None) -> None:
+    def _is_to_be_noted(self, version: Version, answers: list[Gate], forced: str | None, against: str = replay.NOBODY) -> None:
         """In place of what was to be noted of the version before."""
         self._unnoted = [note for note in self._unnoted if note.version.number != version.number]
-        self._unnoted.append(_Note(version, answers, forced))
+        self._unnoted.append(_Note(version, answers, forced, against))
 
     def _report(self) -> None:
         """Note with the version what its gates said, once the registry is there. Where it takes no notes, that is said."""
@@ -410,7 +419,7 @@ class Watch:
                 now = self.registry.get(version.number)
                 note.tried += 1
                 if note.may_follow(now):
-                    gate_report.keep(self.registry, version, gate_report.WATCH, note.answers, note.forced)
+                    gate_report.keep(self.registry, version, gate_report.WATCH, note.answers, note.forced, note.against)
             except RegistryError as error:
                 # Where its disk is full, say, MLflow's client says that it is absent.
                 if isinstance(error, RegistryAbsent) and note.tried < NOTE_TRIES:

@@ -278,6 +278,7 @@ def test_the_replay_decides(table):
     done = promotion.promote(registry, config, schema, 1, progress=lambda *told: shown.append(told))
     assert done.moved, [str(gate) for gate in done.gates]
     assert registry.known[1].tags["smartcache.replayed"] > "2026"
+    assert registry.known[1].tags["smartcache.replayed_against"] == "none"
     assert shown[0] == (0, 0, f"reading the last days of {config.streaming.table}")
     assert {what for *_, what in shown[1:]} == {"host:1094"}  # cache by cache, all models at once
     done = promotion.promote(registry, config, schema, 2)
@@ -285,6 +286,7 @@ def test_the_replay_decides(table):
     failed = {gate.name for gate in done.gates if not gate.passed}
     assert failed == {"replay_miss_lru", "replay_miss_champion"}
     assert registry.aliases["champion"] == 1
+    assert registry.known[2].tags["smartcache.replayed_against"] == f"version 1 of run {registry.known[1].run_id}"
     assert registry.known[2].tags["smartcache.gate.replay_miss_champion"].startswith("failed: byte miss 1.0000, the champion's 0.")
     assert promotion.promote(registry, config, schema, 2, force="to see").moved
 

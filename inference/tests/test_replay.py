@@ -406,4 +406,19 @@ def test_it_can_be_stopped(site, tmp_path):
     ],
 )
 def test_passed_before(passed, tags):
-    assert replay.passed_before(tags, 14.0) is passed
+    assert replay.passed_before(tags, 14.0, None) is passed
+
+
+@pytest.mark.parametrize(
+    ("passed", "tags"),
+    [
+        (True, replay.replayed_now(replay.known_as(1, "run-1"))),
+        (False, replay.replayed_now(replay.known_as(2, "run-2"))),
+        (False, replay.replayed_now(replay.known_as(1, "run-of-another-registry"))),
+        (False, replay.replayed_now()),
+        (False, {}),
+        (True, replay.replayed_now(replay.known_as(2, "run-2")) | {"smartcache.served": "2026-01-01T00:00:00+00:00"}),
+    ],
+)
+def test_passed_before_against_what_is_live(passed, tags):
+    assert replay.passed_before({"smartcache.gate.replay_opens": "passed: 1"} | tags, 14.0, replay.known_as(1, "run-1")) is passed

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from smartcache.inference import replay
+from smartcache.inference.gates import Gate
 from smartcache.inference.install import BundleDir, InstallError
 from smartcache.inference.pause import Pause
 from smartcache.inference.registry import RegistryAbsent, RegistryError
@@ -527,6 +528,26 @@ def test_a_replay_that_passed_long_ago_counts_only_for_what_has_served(watch, pu
     tags = {"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900", "smartcache.replayed": moment}
     publish(tags=tags | ({"smartcache.served": moment} if served else {}))
     assert watch.round() is not asked
+
+
+@pytest.mark.parametrize(("against", "asked"), [("version 1 of run run-1", False), ("version 7 of run run-7", True), ("none", True)])
+def test_a_replay_counts_only_against_what_is_live(watch, publish, registry, monkeypatch, against, asked):
+    """Promoted while another was champion, which never came to serve here; it may be worse than what does."""
+    publish()
+    assert watch.round()
+    watch.config = site_config(replay_days=14.0)
+    compared = []
+
+    def check(_config, _candidate, champion, *_):
+        compared.append(champion.info.name)
+        return [Gate("replay_opens", "900", "at least 100", True)]
+
+    monkeypatch.setattr(replay, "check", check)
+    publish(tags={"smartcache.gates": "passed", "smartcache.gate.replay_opens": "passed: 900", **replay.replayed_now(against)})
+    assert watch.round()
+    assert live(watch) == "reuse_v2"
+    assert compared == ["reuse_v1"] * asked
+    assert registry.known[2].tags["smartcache.replayed_against"] == "version 1 of run run-1"
 
 
 def test_one_that_failed_its_replay_is_asked_again(watch, publish, registry):
