@@ -339,10 +339,8 @@ class Watch:
     def _not_deployed(self, champion: Version, fetched: Fetched, error: ServingError) -> Refused:
         """An endpoint has not taken it for as long as is waited: noted with the version, once, and told each time. It is tried again."""
         if self._undeployed != fetched.key:
-            with contextlib.suppress(RegistryError):
-                forced = gates.forced(champion.tags)
-                answers = [*fetched.answers, rollout.gate(str(error), False)]
-                gate_report.keep(self.registry, champion, gate_report.WATCH, answers, forced, fetched.against)
+            answers = [*fetched.answers, rollout.gate(str(error), False)]
+            if self._is_noted(_Note(champion, answers, gates.forced(champion.tags), fetched.against)):
                 # As the version's tags are from now on: it is no other one for that.
                 key = key_failed(champion)
                 self._undeployed, self._fetched = key, replace(fetched, key=key)
@@ -394,11 +392,9 @@ class Watch:
             self._refused = version, (key_of(version), key_failed(version)), text
             self._is_to_be_noted(version, answers, None)
             self._report()
-        elif self._damaged != key_of(version):
-            # It may be a torn download: said with the version, once, but fetched again all the same.
-            with contextlib.suppress(RegistryError):
-                gate_report.keep(self.registry, version, gate_report.WATCH, answers, gates.forced(version.tags))
-                self._damaged = key_failed(version)
+        # It may be a torn download: said with the version, once, but fetched again all the same.
+        elif self._damaged != key_of(version) and self._is_noted(_Note(version, answers, gates.forced(version.tags))):
+            self._damaged = key_failed(version)
         raise Refused(text)
 
     def _key_now(self, version: Version) -> Key:
@@ -410,16 +406,28 @@ class Watch:
         self._unnoted = [note for note in self._unnoted if note.version.number != version.number]
         self._unnoted.append(_Note(version, answers, forced, against))
 
+    def _is_noted(self, note: _Note) -> bool:
+        """Note now what the gates said; False where the registry does not take it, or somebody has said otherwise since."""
+        with contextlib.suppress(RegistryError):
+            return self._note(note)
+        return False
+
+    def _note(self, note: _Note) -> bool:
+        """As :meth:`_is_noted`, but for the registry's errors."""
+        now = self.registry.get(note.version.number)
+        note.tried += 1
+        if not note.may_follow(now):
+            return False
+        gate_report.keep(self.registry, note.version, gate_report.WATCH, note.answers, note.forced, note.against)
+        return True
+
     def _report(self) -> None:
         """Note with the version what its gates said, once the registry is there. Where it takes no notes, that is said."""
         while self._unnoted:
             note = self._unnoted[0]
             version = note.version
             try:
-                now = self.registry.get(version.number)
-                note.tried += 1
-                if note.may_follow(now):
-                    gate_report.keep(self.registry, version, gate_report.WATCH, note.answers, note.forced, note.against)
+                self._note(note)
             except RegistryError as error:
                 # Where its disk is full, say, MLflow's client says that it is absent.
                 if isinstance(error, RegistryAbsent) and note.tried < NOTE_TRIES:

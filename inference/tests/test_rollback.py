@@ -197,6 +197,20 @@ def test_a_damaged_bundle_is_said_in_mlflow_once_and_fetched_again(watch, publis
     assert registry.known[1].tags["smartcache.gate.bundle"].startswith("passed")
 
 
+def test_a_damaged_bundle_that_is_forced_meanwhile_stays_forced(watch, publish, registry, monkeypatch):
+    publish()
+    registry.torn = True
+    download = registry.download_bundle
+
+    def forced_meanwhile(*arguments):
+        registry.tag(1, {"smartcache.gates": "forced: let me"})
+        return download(*arguments)
+
+    monkeypatch.setattr(registry, "download_bundle", forced_meanwhile)
+    assert not watch.round()
+    assert registry.known[1].tags == {"smartcache.gates": "forced: let me"}
+
+
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_roll_back_after_a_torn_download_is_no_failure_any_more(watch, publish, registry, forced):
     """What is gone back to is not on this disk, and its first download is torn. That it has passed, or was forced, is told again."""

@@ -182,6 +182,23 @@ def test_the_time_of_one_that_was_away_is_not_that_of_another(start, publish, se
     assert watch.bundles_.current() == "reuse_v2"
 
 
+def test_one_that_is_forced_while_it_is_not_deployed_stays_forced(start, publish, servers, registry):
+    """The watcher has seen its tags as they were before."""
+    watch = start()
+    publish()
+    assert watch.round()
+    publish()
+    servers[0].refuse["/upload"] = 507
+    servers[0].before = lambda path: path == "/upload" and registry.tag(2, {"smartcache.gates": "forced: let me"})
+    assert not watch.round()
+    assert registry.known[2].tags["smartcache.gates"] == "forced: let me"
+    assert "smartcache.gate.endpoint" not in registry.known[2].tags
+    servers[0].before = lambda path: None
+    assert not watch.round()
+    assert registry.known[2].tags["smartcache.gates"] == "forced: let me"
+    assert registry.known[2].tags["smartcache.gate.endpoint"].startswith("failed: ")
+
+
 def test_a_forced_one_that_is_not_deployed_stays_forced(start, publish, servers, registry):
     watch = start()
     publish()
