@@ -26,6 +26,7 @@ TAG_GATE: Final = "smartcache.gate."
 PASSED: Final = "passed"
 FAILED: Final = "failed"
 FORCED: Final = "forced: "
+_WHOLE: Final = "complete and consistent"
 
 
 class GateError(Exception):
@@ -45,13 +46,18 @@ class Gate:
         return f"{PASSED if self.passed else FAILED}: {self.value} ({self.rule})"
 
 
+def no_bundle(why: str) -> Gate:
+    """The gate ``bundle`` of a version of which nothing can be read."""
+    return Gate("bundle", why, _WHOLE, False)
+
+
 def check_folder(folder: Path, settings: Settings, schema_hash: str) -> list[Gate]:
     """All gates over the bundle in ``folder``. One that cannot be read fails the gate ``bundle``, and is asked no more."""
     try:
         bundle = bundles.read(folder)
     except BundleError as error:
-        return [Gate("bundle", str(error), "complete and consistent", False)]
-    return [Gate("bundle", f"format {bundle.info.format}", "complete and consistent", True), *check(bundle, settings, schema_hash)]
+        return [no_bundle(str(error))]
+    return [Gate("bundle", f"format {bundle.info.format}", _WHOLE, True), *check(bundle, settings, schema_hash)]
 
 
 def check(bundle: Bundle, settings: Settings, schema_hash: str) -> Iterator[Gate]:

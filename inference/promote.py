@@ -21,7 +21,7 @@ from . import bundle as bundles
 from . import gate_report, gates, latency, lineage, replay, rollout
 from .bundle import Bundle, BundleError
 from .gates import Gate
-from .registry import CHAMPION, Registry, RegistryAbsent, RegistryError, Version
+from .registry import CHAMPION, BundleGone, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
 
@@ -83,7 +83,14 @@ def promote(
             return Promotion(version, answers, was, moved=False)
         passed = gates.all_passed(answers)
         forced = force if not passed and answers[0].passed else None
-        gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced, judged.against)
+        try:
+            gate_report.keep(registry, version, gate_report.PROMOTE, answers, forced, judged.against)
+        except RegistryAbsent:
+            raise
+        except RegistryError as error:
+            if passed or forced:
+                raise
+            notes.append(f"what the gates said is not noted with it: {error}")  # its run is gone, say
         compared, champion = champion, registry.champion()
         if _number(champion) == _number(compared):
             break
@@ -113,7 +120,10 @@ def _judge(
 ) -> _Judged:
     """What the gates say of ``version``, compared with ``previous``. ``fleet`` None: no endpoint is asked."""
     with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
-        folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
+        try:
+            folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
+        except BundleGone as error:
+            return _Judged([gates.no_bundle(str(error))])
         judged = _Judged(answers := gates.check_folder(folder, config.gates, schema_hash))
         readable = answers[0].passed
         if readable and (gates.all_passed(answers) or force):

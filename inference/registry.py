@@ -53,6 +53,10 @@ class RegistryAbsent(RegistryError):
     """The registry cannot be reached."""
 
 
+class BundleGone(RegistryError):
+    """The registry says that a run, or its bundle, is not there: that is no trouble of the moment."""
+
+
 @dataclass(frozen=True)
 class Version:
     """A registered version of the model."""
@@ -190,7 +194,8 @@ class Registry:
             self._ask(self._client.create_webhook, name, url, list(events), secret=secret)
 
     def download_bundle(self, version: Version, folder: Path, waiting: Callable[[], None] = _nothing) -> Path:
-        """Download the bundle of ``version`` into the existing ``folder``; returns where it is. Not checked.
+        """Download the bundle of ``version`` into the existing ``folder``; returns where it is. Not checked. Raises :class:`BundleGone`
+        where there is none.
 
         ``waiting`` is called meanwhile, and may raise: then the download is left to itself, and what it still writes is removed at its end.
         """
@@ -198,13 +203,35 @@ class Registry:
 
     def download_bundle_of_run(self, run_id: str, folder: Path, whose: str = "", waiting: Callable[[], None] = _nothing) -> Path:
         """The same of a run; ``whose``: for the error's text."""
-        with translated(self.uri):
-            removed = partial(shutil.rmtree, folder, ignore_errors=True)
-            download = partial(self._client.download_artifacts, run_id, BUNDLE, str(folder))
-            path = Path(self._ask(download, within_s=DOWNLOAD_S, waiting=waiting, afterwards=removed))
+        try:
+            with translated(self.uri):
+                removed = partial(shutil.rmtree, folder, ignore_errors=True)
+                download = partial(self._client.download_artifacts, run_id, BUNDLE, str(folder))
+                path = Path(self._ask(download, within_s=DOWNLOAD_S, waiting=waiting, afterwards=removed))
+        except RegistryAbsent:
+            raise
+        except RegistryError as error:
+            if self._has_bundle(run_id):
+                raise
+            raise self._gone(run_id, whose) from error
         if not path.is_dir():
-            raise RegistryError(f"MLflow at {self.uri}: run {run_id}{whose} has no folder {BUNDLE}/; train again")
+            raise self._gone(run_id, whose)
         return path
+
+    def _has_bundle(self, run_id: str) -> bool:
+        """Whether a run is there and lists a bundle, whole or not."""
+        from mlflow.exceptions import MlflowException
+
+        with translated(self.uri):
+            try:
+                return BUNDLE in {each.path for each in self._ask(self._client.list_artifacts, run_id)}
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return False
+                raise
+
+    def _gone(self, run_id: str, whose: str) -> BundleGone:
+        return BundleGone(f"MLflow at {self.uri}: run {run_id}{whose} has no folder {BUNDLE}/; train again")
 
     def text_of_run(self, run_id: str, path: str, folder: Path) -> str | None:
         """A text among the artifacts of a run, by way of the existing ``folder``; None where the run has none of this name."""

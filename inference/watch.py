@@ -37,7 +37,7 @@ from .install import BundleDir, InstallError, digest
 from .known import Known
 from .lookout import Lookout
 from .pause import Pause, Pauses
-from .registry import Registry, RegistryAbsent, RegistryError, Version
+from .registry import BundleGone, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway, ServingError
 from .uploads import Uploads
@@ -349,7 +349,10 @@ class Watch:
     def _fetch(self, champion: Version, name: str, *, back: bool) -> Fetched:
         incoming = self.bundles_.new_incoming()
         try:
-            downloaded = self.registry.download_bundle(champion, incoming, lambda: self._lookout.judging(champion))
+            try:
+                downloaded = self.registry.download_bundle(champion, incoming, lambda: self._lookout.judging(champion))
+            except BundleGone as error:
+                raise self._failed([gates.no_bundle(str(error))], champion) from error
             answers, against = self._judge(downloaded, champion, back=back)
             named = bundles.copy_named(bundles.read(downloaded), incoming / name, name)
             require_same(named, champion)
@@ -383,8 +386,11 @@ class Watch:
         return replay.known_as(self.bundles_.number_of(installed.info.name) or 0, str(installed.info.provenance.get("run_id")))
 
     def _require_passed(self, answers: list[Gate], version: Version) -> None:
-        if gates.all_passed(answers) or (answers[0].passed and gates.forced(version.tags) is not None):
-            return
+        if not gates.all_passed(answers) and (not answers[0].passed or gates.forced(version.tags) is None):
+            raise self._failed(answers, version)
+
+    def _failed(self, answers: list[Gate], version: Version) -> Refused:
+        """It is taken away again, and noted, where that can be done now."""
         failed = "; ".join(f"{gate.name} {gate}" for gate in answers if not gate.passed)
         text = f"champion version {version.number} is refused by its gates: {failed}"
         self.fleet.withdraw(self.registry.name_of(version.number))
@@ -395,7 +401,7 @@ class Watch:
         # It may be a torn download: said with the version, once, but fetched again all the same.
         elif self._damaged != key_of(version) and self._is_noted(_Note(version, answers, gates.forced(version.tags))):
             self._damaged = key_failed(version)
-        raise Refused(text)
+        return Refused(text)
 
     def _key_now(self, version: Version) -> Key:
         """As the tags are that this process has given it."""

@@ -20,7 +20,7 @@ import numpy as np
 from smartcache import config as configs
 from smartcache.config import Config
 from smartcache.inference import bundle as bundles
-from smartcache.inference.registry import RegistryAbsent, RegistryError, Version
+from smartcache.inference.registry import BundleGone, RegistryAbsent, RegistryError, Version
 
 #: What a version's test part must have said, that every gate passes.
 METRICS = {
@@ -112,7 +112,7 @@ class FakeRegistry:
         self.downloads += 1
         target = folder / "bundle"
         if not self.folders[version.number].is_dir():
-            raise RegistryError(f"run {version.run_id} has no folder bundle/")
+            raise BundleGone(f"run {version.run_id} has no folder bundle/")
         shutil.copytree(self.folders[version.number], target)
         if self.torn:
             (target / "weights.json").unlink()

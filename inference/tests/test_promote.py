@@ -56,6 +56,29 @@ def test_force_needs_a_bundle(registry):
     assert "champion" not in registry.aliases
 
 
+def test_one_whose_artifacts_are_gone_is_refused(registry):
+    shutil.rmtree(registry.folders[3])
+    done = promotion.promote(registry, CONFIG, HASH, 3, force="anyway")
+    assert ([gate.name for gate in done.gates], done.passed, done.moved) == (["bundle"], False, False)
+    assert registry.known[3].tags["smartcache.gates"] == "failed"
+    assert "has no folder bundle/" in registry.known[3].tags["smartcache.gate.bundle"]
+    assert "champion" not in registry.aliases
+
+
+def test_what_cannot_be_noted_of_one_that_is_refused_is_told(registry, monkeypatch):
+    """Its run is gone, and with it the place for reports."""
+
+    def gone(*_):
+        raise RegistryError("MLflow: no such run")
+
+    monkeypatch.setattr(registry, "log_text", gone)
+    done = promotion.promote(registry, CONFIG, HASH, 3)
+    assert (done.passed, done.notes) == (False, ["what the gates said is not noted with it: MLflow: no such run"])
+    with pytest.raises(RegistryError, match="no such run"):
+        promotion.promote(registry, CONFIG, HASH, 4)
+    assert "champion" not in registry.aliases
+
+
 def test_force_keeps_the_reason(registry):
     assert promotion.promote(registry, CONFIG, HASH, 3, force="first week").moved
     assert registry.known[3].tags["smartcache.gates"] == "forced: first week"

@@ -5,9 +5,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from smartcache.inference.fetched import Overtaken
-from smartcache.inference.registry import Registry, RegistryAbsent, Version
+from smartcache.inference.registry import BundleGone, Registry, RegistryAbsent, RegistryError, Version
 
 
 class Hanging:
@@ -73,3 +75,21 @@ def test_a_download_that_is_given_up_leaves_nothing(registry, tmp_path):
     while folder.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("listed", "kind"), [([], BundleGone), (["bundle"], RegistryError), (None, BundleGone)])
+def test_a_bundle_that_is_gone_is_told_from_one_that_cannot_be_read_now(registry, tmp_path, listed, kind):
+    """``listed`` None: nor is the run there."""
+
+    def fails(*_):
+        raise MlflowException("500")
+
+    def list_artifacts(_run):
+        if listed is None:
+            raise MlflowException("no run", error_code=RESOURCE_DOES_NOT_EXIST)
+        return [SimpleNamespace(path=path) for path in listed]
+
+    registry._client = SimpleNamespace(download_artifacts=fails, list_artifacts=list_artifacts, go=threading.Event())
+    with pytest.raises(RegistryError) as failed:
+        registry.download_bundle(Version(1, "run"), tmp_path)
+    assert type(failed.value) is kind

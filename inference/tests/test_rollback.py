@@ -197,6 +197,26 @@ def test_a_damaged_bundle_is_said_in_mlflow_once_and_fetched_again(watch, publis
     assert registry.known[1].tags["smartcache.gate.bundle"].startswith("passed")
 
 
+def test_that_the_artifacts_are_gone_is_said_in_mlflow_once(watch, publish, registry, said):
+    """A registry may be put right: it is asked again all the same."""
+    publish()
+    assert watch.round()
+    publish()
+    there = registry.folders[2]
+    registry.folders[2] = there / "gone"
+    for _ in range(2):
+        assert not watch.round()
+    assert live(watch) == "reuse_v1"
+    assert registry.known[2].tags["smartcache.gates"] == "failed"
+    assert registry.known[2].tags["smartcache.gate.bundle"].startswith("failed: run run-2 has no folder bundle/")
+    assert registry.report("run-2").startswith("# reuse_v2: failed")
+    assert len([line for line in said if "refused by its gates: bundle failed: run run-2 has no folder" in line]) == 1
+    registry.folders[2] = there
+    assert watch.round()
+    assert live(watch) == "reuse_v2"
+    assert registry.known[2].tags["smartcache.gate.bundle"].startswith("passed")
+
+
 def test_a_damaged_bundle_that_is_forced_meanwhile_stays_forced(watch, publish, registry, monkeypatch):
     publish()
     registry.torn = True
