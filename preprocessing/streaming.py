@@ -20,6 +20,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from smartcache.config import ConfigError
+
 from . import background
 from .access import COLUMNS, PARTITIONS, access_schema
 from .core import core_toml, namer
@@ -27,12 +29,15 @@ from .join import Record, State, Times, advance
 from .records import JOB, KINDS, OF_OPENS, parsed, topics
 from .session import spark_session
 from .storage import Hadoop
+from .table import METADATA, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from smartcache.config import Config
+
+    from .storage import Reader
 
 #: Nobody waits for malformed records, nor for what jobs did: their batches begin so many times more rarely.
 SLOW_TRIGGERS = 5
@@ -105,13 +110,17 @@ class Stream:
         self.stop()
 
     def start(self) -> None:
-        """Start session and queries; returns when all are set up, the first batch may still run."""
+        """Start session and queries; returns when all are set up, the first batch may still run.
+
+        :class:`ConfigError` where a table was written with another checkpoint.
+        """
         self._spark = spark_session(self.config, "smartcache-stream", streaming=True)
         files = Hadoop(self._spark)
-        for table in (self.config.streaming.table, self.config.streaming.jobs, self.config.streaming.quarantine):
+        for table in tables_of(self.config).values():
             files.make_folder(table)
-        for query in ("access", "jobs", "quarantine"):
+        for query, table in zip(("access", "jobs", "quarantine"), tables_of(self.config).values(), strict=True):
             _forget_unbegun(files, f"{self.config.streaming.checkpoint}/{query}")
+            require_own(files, table, f"{self.config.streaming.checkpoint}/{query}")
         self._queries = [start(self._spark, self.config) for start in (start_access, start_jobs, start_quarantine)]
         self._chores = background.chores(self._spark, self.config)
         for chore in self._chores:
@@ -307,6 +316,30 @@ def _text(row: Record) -> str:
     """A row as JSON, as Spark reads it by the schema of the table."""
     known = {name: value for name, value in row.items() if value is not None}
     return json.dumps(known | {"day": row["day"].isoformat()}, separators=(",", ":"))
+
+
+def require_own(files: Reader, table: str, checkpoint: str) -> None:
+    """:class:`ConfigError` where ``table`` has batches that ``checkpoint`` has not begun: it is another's.
+
+    Spark takes a batch whose number the table has for one that is written already: its rows would be lost without a word.
+    """
+    written, begun = _last_batch(files, f"{table}/{METADATA}"), _last_batch(files, f"{checkpoint}/offsets")
+    if written > begun:
+        has = f"ends with batch {begun}" if begun >= 0 else "has none"
+        raise ConfigError(
+            f"{table} has rows up to batch {written} of its checkpoint, and {checkpoint} {has}: Spark would leave out the rows of every "
+            f"batch up to {written}. Set [streaming] checkpoint to the one that the table was written with; where that is lost, give the "
+            f"table another place: what Kafka still has is read into it"
+        )
+
+
+def _last_batch(files: Reader, log: str) -> int:
+    """The number of the newest batch in a log of Spark's; -1 where there is none."""
+    try:
+        names = files.names(log)
+    except FileNotFoundError:
+        return -1
+    return max((int(stem) for stem in (name.partition(".")[0] for name in names) if stem.isdecimal()), default=-1)
 
 
 def _forget_unbegun(files: Hadoop, checkpoint: str) -> None:

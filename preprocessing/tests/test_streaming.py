@@ -2,15 +2,19 @@
 
 import json
 import random
+import re
 import signal
 import time
 
 import pytest
 
+from smartcache.config import ConfigError
 from smartcache.ingestion.jobs import parse
 from smartcache.ingestion.pseudonym import Pseudonyms
 from smartcache.local.process import START_LIMIT_S
 from smartcache.preprocessing.access import COLUMNS
+from smartcache.preprocessing.storage import Local
+from smartcache.preprocessing.streaming import require_own
 
 pytestmark = pytest.mark.slow
 
@@ -235,6 +239,37 @@ def test_sides_that_come_too_late_are_counted(topics, run):
     metrics = stream.metrics()
     assert (metrics["rows_total"], metrics["rows_without_decision_total"], metrics["rows_without_pfc_total"]) == (1, 1, 1)
     assert stream.rows().num_rows == 1
+
+    # A checkpoint that begins anew beside the table: Spark would take its batches for some that are written already.
+    (stream.folder / "checkpoint/access").rename(stream.folder / "lost")
+    stream.start()
+    assert stream.process.wait(START_LIMIT_S) == 2
+    assert f"{stream.folder}/access has rows up to batch" in stream.process.last_words()
+    assert f"{stream.folder}/checkpoint/access has none" in stream.process.last_words()
+
+
+@pytest.mark.parametrize(
+    ("written", "begun", "said"),
+    [
+        ([], [], ""),
+        ([], ["0", "1"], ""),
+        (["0", "1"], ["0", "1"], ""),
+        (["8", "9.compact"], ["9", "10"], ""),
+        (["8", "9.compact", ".10.0b6d8c55.tmp"], [], "has rows up to batch 9 of its checkpoint, and CHECKPOINT has none"),
+        (["9.compact", "10"], ["8", "9"], "has rows up to batch 10 of its checkpoint, and CHECKPOINT ends with batch 9"),
+    ],
+)
+def test_table_of_another_checkpoint_is_refused(tmp_path, written, begun, said):
+    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    for folder, names in ((table / "_spark_metadata", written), (checkpoint / "offsets", begun)):
+        for name in names:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("v1\n")
+    if not said:
+        require_own(Local(), str(table), str(checkpoint))
+        return
+    with pytest.raises(ConfigError, match=re.escape(said.replace("CHECKPOINT", str(checkpoint)))):
+        require_own(Local(), str(table), str(checkpoint))
 
 
 def leave_a_draft(folder):
