@@ -25,6 +25,8 @@ class Calls(Generic[Answer]):
         self._waiting: deque[tuple[Future[Answer], Callable[..., Answer], tuple[Any, ...]]] = deque()
         self._lock = threading.Lock()
         self._running = False
+        #: The call that has begun last; None where there was none.
+        self.begun: Future[Answer] | None = None
 
     def submit(self, what: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
         """Have ``what`` called; one that has not begun can be cancelled."""
@@ -45,6 +47,7 @@ class Calls(Generic[Answer]):
                 future, what, arguments = self._waiting.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
+            self.begun = future
             try:
                 answer = what(*arguments)
             except BaseException as error:  # whoever waits for it is told

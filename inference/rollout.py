@@ -18,7 +18,8 @@ done is found by asking, and finished.
 
 Each endpoint has a thread of its own, in which the calls to it follow one another. So one that hangs holds up nobody else: who does not
 want to wait for it any longer (:attr:`Fleet.waiting` raises, the time for a roll-back is over, or :data:`MOST_S`) leaves it to its thread
-and goes on with the others; it counts as away meanwhile.
+and goes on with the others; it counts as away meanwhile. Once the whole of :data:`MOST_S` was waited for a call nobody waits again before
+that one has ended: a round waits for one that hangs once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from operator import is_
@@ -80,6 +82,8 @@ class Member:
     _missed_s: float | None = None
     #: It is talked to by one call at a time.
     calls: Calls[ServingError | None] = field(default_factory=Calls)
+    #: What was waited for as long as anybody waits, in vain.
+    _given_up: Future[ServingError | None] | None = None
     #: Which version it has not taken, since when, and whether it answered when that was last tried.
     _untaken: tuple[str, float, bool] = ("", 0.0, False)
 
@@ -98,6 +102,14 @@ class Member:
             self.away_since_us = self._missed_s = None
         elif self._missed_s is None:
             self._missed_s, self.away_since_us = time.monotonic(), time.time_ns() // 1000
+
+    def give_up(self) -> None:
+        """Whoever has waited for it has done so long enough."""
+        self._given_up = self.calls.begun
+
+    def hangs(self) -> bool:
+        """Whether a call that was given up goes on: it answers nothing else until then."""
+        return self._given_up is not None and not self._given_up.done()
 
     def away_s(self) -> float:
         """For how long it has been away."""
@@ -210,6 +222,11 @@ class Member:
         self._pruned = True
 
 
+def _not_away(member: Member) -> bool:
+    """Whether it is not known to be away. Who is, is asked again by :meth:`Fleet.keep` alone."""
+    return member.away_since_us is None
+
+
 class Fleet:
     """All endpoints. To be used by one thread; the calls go to all endpoints at once."""
 
@@ -299,7 +316,7 @@ class Fleet:
 
     def withdraw(self, name: str) -> None:
         """Delete a version where this host has uploaded it and it does not serve; what cannot be deleted now is left to :meth:`discard`."""
-        self._each(lambda member: member.withdraw(name), EndpointAway)
+        self._each(lambda member: member.withdraw(name), EndpointAway, _not_away)
 
     def discard(self, kept: set[str]) -> list[str]:
         """Delete what this host has uploaded and does not keep, where the endpoint is not known to be away; returns what is in the way."""
@@ -308,7 +325,7 @@ class Fleet:
             for name in sorted(member.uploads.at(member.endpoint.url) - kept):
                 member.withdraw(name)
 
-        return [str(error) for error in self._each(discard, noted=None, who=lambda member: member.away_since_us is None).values()]
+        return [str(error) for error in self._each(discard, noted=None, who=_not_away).values()]
 
     def keep(self, bundle: Bundle, but: Collection[str] = (), spared: Callable[[str], bool] = lambda _: False) -> dict[str, ServingError]:
         """Have each endpoint serve ``bundle``, which is live; returns what is wrong, by URL. ``but``: URLs that are left alone.
@@ -334,19 +351,20 @@ class Fleet:
         errors = self._each(
             lambda member: member.install(bundle),
             noted=None,
-            who=lambda member: member.away_since_us is None and member.endpoint.url not in but,
+            who=lambda member: _not_away(member) and member.endpoint.url not in but,
         )
         return {self.members[number].endpoint.url: error for number, error in errors.items()}
 
     def prune(self, model: str, kept: set[str], tried: str | None = None) -> list[str]:
-        """Delete old versions of ``model`` at each endpoint that serves another one since, or is back; returns what is in the way.
+        """Delete old versions of ``model`` at each endpoint that serves another one since, or is back, and is not known to be away; returns
+        what is in the way.
 
         ``tried``: a version that stays besides, and is not what others are old beside.
         """
         number = re.compile(re.escape(model) + r"_v([0-9]+)")
         newest = max((int(found[1]) for name in kept if (found := number.fullmatch(name))), default=0)
         stay = kept | ({tried} if tried else set())
-        return [str(error) for error in self._each(lambda member: member.prune(number, stay, newest), EndpointAway).values()]
+        return [str(error) for error in self._each(lambda member: member.prune(number, stay, newest), EndpointAway, _not_away).values()]
 
     def _each(
         self,
@@ -372,17 +390,20 @@ class Fleet:
                 return error
             return None
 
-        asked = {number: member.calls.submit(one, member) for number, member in enumerate(self.members) if who(member)}
+        chosen = {number: member for number, member in enumerate(self.members) if who(member)}
+        asked = {number: member.calls.submit(one, member) for number, member in chosen.items() if not member.hangs()}
         wait_until(asked.values(), time.monotonic() + within_s, self.waiting)
         errors: dict[int, ServingError] = {}
-        for number, future in asked.items():
-            member = self.members[number]
-            if future.done() and not future.cancelled():
+        for number, member in chosen.items():
+            future = asked.get(number)
+            if future is not None and future.done() and not future.cancelled():
                 error = future.result()
             else:
                 error = EndpointAway(f"endpoint {member.endpoint.url} has not answered in {within_s:g} s, and is not waited for")
-                if future.cancelled():  # it has not ended the call before, so it answers nothing
+                if future is None or future.cancelled():  # it has not ended the call before, so it answers nothing
                     member.answers = False
+                if most_s != ROLL_BACK_S:  # who needs longer than that may be well
+                    member.give_up()
                 if noted is not None and isinstance(error, noted):
                     member.fails(error)
             if error is not None:

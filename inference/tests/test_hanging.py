@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import wait
 from contextlib import ExitStack
 
 import pytest
@@ -13,6 +14,7 @@ from smartcache.inference import rollout
 from smartcache.inference.install import BundleDir
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
+from smartcache.inference.tests.fakes import METRICS, site_config
 from smartcache.inference.watch import Watch
 
 HASH = "0123456789abcdef"
@@ -139,6 +141,52 @@ def test_it_holds_up_no_stop(site, publish, said, path):
     assert not site.running.is_alive()
     assert [line for line in said if "trying again" in line] == []
     assert site.failures == 0
+
+
+@pytest.fixture
+def waits(server, fakes, registry, said, tmp_path, monkeypatch):
+    """A watcher of two endpoints, the second of which may hang; ``waits.vain``: what was waited for there in vain."""
+    with fakes.serve() as (fake, url), Endpoint(url, timeout_s=LONG_S) as endpoint:
+        folder = BundleDir(tmp_path / "bundles", "reuse")
+        watch = Watch(registry, folder, Fleet([server.endpoint, endpoint], wait_s=0), site_config(), HASH, said.append)
+        watch.vain, watch.hanging, watch.second = [], Hanging(fake), fake
+        calls = watch.fleet.members[1].calls
+        submit, there, begun = calls.submit, [], threading.Event()
+        monkeypatch.setattr(calls, "submit", lambda *call: there.append(submit(*call)) or there[-1])
+        watch.begin = lambda: (begun.set(), watch.hanging.begin())
+        watch.end = lambda: (begun.clear(), watch.hanging.end())
+
+        def until_over(futures, *_):
+            """As long as is waited, where the hanging one is known."""
+            asked = list(futures)
+            wait([future for future in asked if future not in there or not begun.is_set()], SOON_S)
+            watch.vain += [future for future in asked if not future.done()]
+            for future in asked:
+                future.cancel()
+
+        monkeypatch.setattr(rollout, "wait_until", until_over)
+        try:
+            with folder.writer():
+                yield watch
+        finally:
+            watch.end()
+
+
+def test_it_is_waited_for_once(waits, publish, registry, server):
+    """Not once each as a version is installed, kept and pruned, nor again in the next round; and asked again once it answers."""
+    publish()
+    assert waits.round()
+    waits.begin()
+    publish()
+    assert not waits.round()
+    assert (waits.bundles_.current(), server.default, len(waits.vain)) == ("reuse_v2", "reuse_v2", 1)
+    publish(metrics=METRICS | {"skill": 0.0})
+    assert not waits.round()
+    assert (waits.bundles_.current(), server.names, len(waits.vain)) == ("reuse_v2", {"reuse_v1", "reuse_v2"}, 1)
+    registry.aliases["champion"] = 2
+    waits.end()
+    until(waits.round)
+    assert waits.second.default == "reuse_v2"
 
 
 def test_a_call_that_hangs_holds_up_no_end_of_the_process():
