@@ -56,17 +56,18 @@ def _core(result: dict[str, Any]) -> str:
         figures = " | ".join(f"{row[key]:,.0f}" if key in row else "" for key in ("time_ns", "p50_ns", "p99_ns", "p999_ns"))
         others = ", ".join(f"{key} {value:,.4g}" for key, value in row.items() if key not in shown)
         lines.append(f"| `{row['name'].removeprefix('BM_')}` | {1e9 / row['time_ns']:,.0f} | {figures} | {others} |")
-    return "\n".join([head, *lines])
+    return "\n".join([head, *lines, "", *(f"- {each}" for each in core.verdicts(result["rows"]))]).rstrip()
 
 
 def _opens(result: dict[str, Any]) -> str:
     head = (
-        "| connections | plugin | opens/s | rate against none (95 % interval) | p50, µs | added to p50, µs | p99, µs | "
+        "| connections | plugin | opens/s | rate against none (95 % interval) | p50, µs | added to p50, µs (95 % interval) | p99, µs | "
         "processor an open, µs | added to it, µs |\n|---:|---|---:|---:|---:|---:|---:|---:|---:|"
     )
     lines = [
         f"| {row['connections']} | {row['server']} | {row['opens_per_s']:,.0f} | {row['rate_ratio']:.3f} "
-        f"({row['rate_ratio_low']:.3f} to {row['rate_ratio_high']:.3f}) | {row['p50_us']:,.0f} | {row['p50_added_us']:+,.0f} | "
+        f"({row['rate_ratio_low']:.3f} to {row['rate_ratio_high']:.3f}) | {row['p50_us']:,.0f} | {row['p50_added_us']:+,.0f} "
+        f"({row['p50_added_low_us']:+,.0f} to {row['p50_added_high_us']:+,.0f}) | "
         f"{row['p99_us']:,.0f} | {row['cpu_us']:,.0f} | {row['cpu_added_us']:+,.0f} |"
         for row in result["rows"]
     ]

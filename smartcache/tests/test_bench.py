@@ -66,15 +66,16 @@ def test_ratios_are_taken_within_a_round(measured):
 
 
 @pytest.mark.parametrize(
-    ("rate", "low", "added_us", "said"),
+    ("rate", "low", "added_us", "added_low_us", "said"),
     [
-        (0.98, 0.971, 300.0, ["0.980 meets its bar of 0.97", "+300 µs meets its bar of 300 µs"]),
-        (0.98, 0.969, 301.0, ["0.980 not told apart from its bar of 0.97", "+301 µs misses its bar of 300 µs"]),
-        (0.95, 0.94, -9.0, ["0.950 misses its bar of 0.97", "-9 µs meets its bar of 300 µs"]),
+        (0.98, 0.971, 299.0, 280.0, ["0.980 meets its bar of 0.97", "+299 µs meets its bar of 300 µs"]),
+        (0.98, 0.969, 302.0, 301.0, ["0.980 not told apart from its bar of 0.97", "+302 µs misses its bar of 300 µs"]),
+        (0.95, 0.94, 302.0, 299.0, ["0.950 misses its bar of 0.97", "+302 µs not told apart from its bar of 300 µs"]),
     ],
 )
-def test_the_bars(rate, low, added_us, said):
+def test_the_bars(rate, low, added_us, added_low_us, said):
     row = {"connections": 16, "rate_ratio": rate, "rate_ratio_low": low, "rate_ratio_high": rate + 0.01, "p50_added_us": added_us}
+    row |= {"p50_added_low_us": added_low_us, "p50_added_high_us": added_us + 1}
     rows = [{**row, "server": name} for name in opens.SERVERS]
     assert opens.verdicts(rows) == [f"embedded, 16 connections: {said[0]}", f"endpoint, 16 connections: {said[1]}"]
 
@@ -101,7 +102,7 @@ def test_the_page_shows_what_was_kept(folder, measured):
     assert page.write() == ["opens"]
     text = page.PAGE.read_text()
     assert "\nold\n" not in text
-    assert "| 1 | embedded | 730 | 0.970 (0.960 to 0.980) | 154 | +4 | 616 | 308 | +8 |" in text
+    assert "| 1 | embedded | 730 | 0.970 (0.960 to 0.980) | 154 | +4 (+2 to +6) | 616 | 308 | +8 |" in text
     assert "`smartcache bench opens`" in text
     assert "embedded: model 7" in text
     assert (
@@ -126,6 +127,18 @@ def test_the_core_s_steps_are_in_order_with_how_many_are_done_in_a_second(folder
     results.save("core", "x", results.machine(), {"rows": rows})
     assert page.write() == ["core"]
     assert "| `A/8` | 4,000,000 | 250 | 240 |  |  | file_MB 1.5 |\n| `B` | 500,000 | 2,000 |  |  |  |  |\n" in page.PAGE.read_text()
+
+
+@pytest.mark.parametrize(("p99", "late", "said"), [(4000.0, 0.01, ("meets", "no more often")), (5001.0, 0.03, ("misses", "more often"))])
+def test_what_is_said_of_the_core_s_bars(p99, late, said):
+    rows = [
+        {"name": "BM_SilentEndpoint/iterations:100/real_time/threads:16", "over_1ms": late, "poll_over_1ms": 0.02},
+        {"name": "BM_DecideEmbedded/real_time/threads:1", "p99_ns": p99},
+        {"name": "BM_DecideEmbedded/real_time/threads:8", "p99_ns": 1e9},
+    ]
+    decision, silent = core.verdicts(rows)
+    assert decision == f"history, features, embedded model and policy: {p99:,.0f} ns at p99 {said[0]} its bar of 5,000 ns"
+    assert f"16 threads: {late:.2%} of the opens are answered more than 1 ms after their deadline, {said[1]} than a plain poll" in silent
 
 
 def test_rows_of_the_core_are_medians():

@@ -11,7 +11,7 @@ using testing::WaitUntil;
 
 class FakeModel : public Model {
  public:
-  void Predict(const Bundle&, const float*, Prediction*) noexcept override {}
+  void Predict(const Bundle&, const float*, Clock::time_point, Prediction*) noexcept override {}
   Warmth Warm(const Bundle& bundle, Finding* finding) override {
     ++asked;
     if (throws) throw 1;  // no std::exception

@@ -72,7 +72,7 @@ Decider::Decider(const Config& config, std::string cache, int64_t boot_us, uint6
     portfolio_keeper_ = std::make_unique<PortfolioKeeper>(config_, portfolio_.get(), [this](const std::string& text) { Say(text); });
   }
   if (!config_.policy.off_file.empty()) off_ = std::make_unique<OffSwitch>(config_.policy.off_file, log_);
-  began_empty_ = core_.history().files() == 0;
+  scan_due_ = config_.history.scan && (scan_due_ || core_.history().files() == 0);
   if (model_) bundles_ = std::make_unique<BundleWatcher>(config_.model, core_.schema(), model_.get(), log_);
   if (model_ && (config_.challenger.canary_share > 0 || config_.challenger.shadow)) {
     challenger_model_ = MakeChallenger(config_, core_.schema().names.size());
@@ -112,7 +112,7 @@ Decision Decider::Decide(int64_t t_us, std::string_view lfn, bool on_disk, int64
     Question question;
     question.start = start;
     if (Begin({t_us, lfn, on_disk, size, fill, read_share}, &question))
-      question.model->Predict(*question.bundle, question.features, &question.prediction);
+      question.model->Predict(*question.bundle, question.features, start, &question.prediction);
     return Finish(&question);
   } catch (...) {
     return FailSafe(on_disk, start);
@@ -121,6 +121,7 @@ Decision Decider::Decide(int64_t t_us, std::string_view lfn, bool on_disk, int64
 
 Decision Decider::FailSafe(bool on_disk, std::chrono::steady_clock::time_point start) noexcept {
   const Verdict verdict = policy_.Fallback(Reason::kError, on_disk);
+  decision_log_.Lost();
   counters_.Answered(verdict.answer, verdict.reason, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return {verdict.answer, verdict.reason};
 }
@@ -200,7 +201,7 @@ bool Decider::Begin(const Open& told, Question* question) {
   question->canary = question->challenger && InCanary(question->parsed.file, config_.challenger.canary_share);
   if (!question->canary) return true;
   // Its copy first: where that has no distribution the champion is asked, and no time is lost on a server before.
-  challenger_copy_.Predict(*question->challenger, question->features, &question->prediction);
+  challenger_copy_.Predict(*question->challenger, question->features, question->start, &question->prediction);
   const bool answers = question->prediction.answered;
   if (answers) question->bundle = question->challenger;
   if (answers && !challenger_model_) return false;
@@ -240,13 +241,13 @@ Decision Decider::Finish(Question* question) {
     budget_.Charge(question->parsed.dataset, open.size);
 
   const auto latency = std::chrono::steady_clock::now() - question->start;
-  counters_.Answered(judged.verdict.answer, judged.verdict.reason, std::chrono::duration<double>(latency).count());
   question->record.latency_us = std::chrono::duration_cast<std::chrono::microseconds>(latency).count();
   if (decision_log_.with_features()) {
     question->record.features = question->features;
     question->record.feature_count = core_.schema().names.size();
   }
   Record(open, judged, &question->record);
+  counters_.Answered(judged.verdict.answer, judged.verdict.reason, std::chrono::duration<double>(latency).count());
   return {judged.verdict.answer, judged.verdict.reason};
 }
 
@@ -314,7 +315,7 @@ Scored Decider::Score(const Bundle& bundle, const Prediction& prediction, float 
 
 void Decider::Shadow(const std::shared_ptr<const Bundle>& challenger, const Open& open, const float* features, Judgement* judged) {
   Prediction prediction;
-  challenger_copy_.Predict(*challenger, features, &prediction);
+  challenger_copy_.Predict(*challenger, features, {}, &prediction);
   if (!prediction.answered) return;
   const Scored scored = Score(*challenger, prediction, open.fill);
   judged->shadow = challenger;
@@ -350,8 +351,8 @@ void Decider::Record(const Open& open, const Judgement& judged, DecisionRecord* 
     record->history_boot_us = began_as_->boot_us;
     record->history_seq = began_as_->seq;
   }
-  decision_log_.Send(*record);
   if (trace_.On(Concern::kDecisions)) TraceDecision(*record);
+  decision_log_.Send(*record);  // the last that may fail: who finds no memory before has sent nothing
 }
 
 void Decider::TraceDecision(const DecisionRecord& record) const {
@@ -394,6 +395,16 @@ bool Decider::Seed(std::string_view lfn, PastOpens past) {
   return planted;
 }
 
+bool Decider::scan_due() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return scan_due_;
+}
+
+void Decider::Scanned() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scan_due_ = false;
+}
+
 bool Decider::Recall(std::string_view lfn, History::Forecast* out, double* base_rate) {
   thread_local std::string scratch;
   ParsedLfn parsed;
@@ -428,13 +439,17 @@ void Decider::KeepHistory() {
   if (began_as_) {
     last_t_us_ = began_as_->t_us;
     scanned_ = began_as_->scanned;
+    scan_due_ = began_as_->scan_due;
   }
   keeper_->Start();
 }
 
-// A boot without an open leaves the history as it was restored.
+// A boot without an open leaves the history as it was restored, but for what is learnt from the disk.
 HistoryState Decider::HistoryNow() const {
-  return seq_ == 0 && began_as_ ? *began_as_ : HistoryState{boot_us_, seq_, last_t_us_, scanned_};
+  HistoryState now = seq_ == 0 && began_as_ ? *began_as_ : HistoryState{boot_us_, seq_, last_t_us_};
+  now.scanned = scanned_;
+  now.scan_due = scan_due_;
+  return now;
 }
 
 std::string Decider::CountersText() {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <mutex>
+#include <new>
 
 #include "testing/decider_fixture.hh"
 
@@ -174,6 +175,18 @@ TEST_F(DeciderTest, TracedIsOnlyWhatIsOn) {
   loud.Decide(kT0, "/never/f\nadmit \"x\"", false, 17, 0.5f);
   EXPECT_EQ(lines.Count(""), 1u);
   EXPECT_TRUE(lines.Has(R"("/never/f\u000aadmit \"x\"" bypass rule probability 1 size 17 fill 0.5 )"));
+}
+
+// Whatever fails on the way, an open is answered, counted once, and a record that was not made is counted as dropped.
+TEST_F(DeciderTest, WhatFailsIsAnsweredAndCountedOnce) {
+  const Trace::Sink fails = [](Concern, const std::string&) { throw std::bad_alloc(); };
+  Decider decider(config_, "host:1094", 5, 1, log_.sink(), Trace(static_cast<unsigned>(Concern::kDecisions), fails));
+  Expect(decider.Decide(kT0, "/a/f", false, -1, -1), Answer::kAdmit, Reason::kError);
+  const std::string counters = decider.CountersText();
+  EXPECT_EQ(decider.counters()->answers(Answer::kAdmit, Reason::kError), 1u);
+  EXPECT_EQ(decider.counters()->answers(Answer::kAdmit, Reason::kNoModel), 0u);
+  EXPECT_NE(counters.find("datagrams_total{result=\"sent\"} 0"), std::string::npos);
+  EXPECT_NE(counters.find("datagrams_total{result=\"dropped\"} 1"), std::string::npos);
 }
 
 TEST_F(DeciderTest, ALogHostThatIsNotThereYetTurnsNothingOff) {

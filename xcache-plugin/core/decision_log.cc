@@ -168,6 +168,10 @@ void DecisionLog::Connect() {
          "); answers are not logged until it is, which is tried again and again; give its address, or port = 0 for no log");
 }
 
+void DecisionLog::Lost() noexcept {
+  if (config_.port != 0) counters_->LogDropped();
+}
+
 void DecisionLog::Send(const DecisionRecord& record) {
   if (config_.port == 0) return;
   const int socket = socket_.load(std::memory_order_acquire);

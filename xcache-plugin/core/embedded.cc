@@ -10,7 +10,7 @@ constexpr double kGoldenTolerance = 1e-5;
 
 }  // namespace
 
-void EmbeddedModel::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
+void EmbeddedModel::Predict(const Bundle& bundle, const float* features, Clock::time_point, Prediction* out) noexcept {
   out->answered = false;
   if (!bundle.network) return;
   float outputs[kMaxBuckets];
@@ -26,9 +26,9 @@ Model::Warmth EmbeddedModel::Warm(const Bundle& bundle, Finding* finding) {
     return Warmth::kLater;
   }
   Prediction prediction;
-  if (bundle.golden_inputs.empty()) Predict(bundle, std::vector<float>(bundle.network->inputs()).data(), &prediction);
+  if (bundle.golden_inputs.empty()) Predict(bundle, std::vector<float>(bundle.network->inputs()).data(), {}, &prediction);
   for (size_t row = 0; row < bundle.golden_inputs.size(); ++row) {
-    Predict(bundle, bundle.golden_inputs[row].data(), &prediction);
+    Predict(bundle, bundle.golden_inputs[row].data(), {}, &prediction);
     for (size_t k = 0; k < bundle.buckets; ++k) {
       const double expected = static_cast<double>(bundle.golden_outputs[row][k]);
       if (prediction.answered && std::fabs(prediction.outputs[k] - expected) <= kGoldenTolerance) continue;

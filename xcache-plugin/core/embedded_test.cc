@@ -14,7 +14,7 @@ using Warmth = Model::Warmth;
 
 class FakeEndpoint : public Model {
  public:
-  void Predict(const Bundle& bundle, const float*, Prediction* out) noexcept override {
+  void Predict(const Bundle& bundle, const float*, Clock::time_point, Prediction* out) noexcept override {
     ++asked;
     out->answered = result == Reason::kModel;
     out->result(Source::kEndpoint) = result;
@@ -50,7 +50,7 @@ class EmbeddedTest : public ::testing::Test {
   Prediction Ask(Model& model, const Bundle& bundle) {
     Prediction prediction;
     const std::vector<float> features(schema_.names.size(), 0.1f);
-    model.Predict(bundle, features.data(), &prediction);
+    model.Predict(bundle, features.data(), Model::Clock::now(), &prediction);
     return prediction;
   }
 

@@ -72,12 +72,12 @@ EndpointModel::EndpointModel(const ModelConfig& config, size_t features, Log log
 
 EndpointModel::~EndpointModel() { maintenance_.reset(); }
 
-EndpointModel::Clock::time_point EndpointModel::DeadlineFrom(Clock::time_point now) const {
-  return now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(config_.deadline_ms));
+EndpointModel::Clock::time_point EndpointModel::DeadlineFrom(Clock::time_point began) const {
+  return began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(config_.deadline_ms));
 }
 
-void EndpointModel::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
-  PredictOnce(bundle, {&features, out, 1});
+void EndpointModel::Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept {
+  PredictOnce(bundle, {&features, out, 1}, began);
 }
 
 size_t EndpointModel::rows_at_once() const noexcept { return takes_rows_.load(std::memory_order_relaxed) ? kMaxRows : 1; }
@@ -85,7 +85,7 @@ size_t EndpointModel::rows_at_once() const noexcept { return takes_rows_.load(st
 void EndpointModel::PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept {
   for (size_t first = 0; first < rows.size();) {
     const size_t count = std::min(rows_at_once(), rows.size() - first);
-    PredictOnce(bundle, {rows.data() + first, out + first, count});
+    PredictOnce(bundle, {rows.data() + first, out + first, count}, Clock::now());
     if (count > 1 && out[first].result(Source::kEndpoint) == Reason::kInvalidReply) takes_rows_.store(false, std::memory_order_relaxed);
     first += count;
   }
@@ -98,8 +98,8 @@ void EndpointModel::Rows::Say(Reason reason) const {
   }
 }
 
-void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows) noexcept {
-  const auto deadline = DeadlineFrom(Clock::now());
+void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows, Clock::time_point began) noexcept {
+  const auto deadline = DeadlineFrom(began);
   if (!breaker_.Allow()) return rows.Say(Reason::kBreakerOpen);
   {
     const EndpointPool::Lease lease = pool_->Take(deadline);
@@ -287,12 +287,15 @@ void EndpointModel::ReadFiles() {
   if (!config_.token_file.empty()) {
     errno = 0;
     const bool readable = static_cast<bool>(std::ifstream(config_.token_file) >> token);
-    Complain("token_file", config_.token_file, readable, &said_token_);
+    Complain("token_file", config_.token_file, "put it there, or leave the line out", readable, &said_token_);
     if (readable) token_ = token;
   }
-  if (!config_.ca_file.empty()) {
+  const std::string& ca_file = config_.ca_file.empty() ? ca_path_ : config_.ca_file;
+  if (!ca_file.empty()) {
     errno = 0;
-    Complain("ca_file", config_.ca_file, Readable(config_.ca_file), &said_ca_);
+    const char* const cure = config_.ca_file.empty() ? "that is the system's: install its ca-certificates, or name another file"
+                                                     : "put it there, or leave the line out";
+    Complain("ca_file", ca_file, cure, Readable(ca_file), &said_ca_);
   }
   if (ca_path_.empty()) return;
   // As long as there is none, what was loaded stays.
@@ -303,11 +306,11 @@ void EndpointModel::ReadFiles() {
   looked_for_ca_ = true;
 }
 
-void EndpointModel::Complain(const char* field, const std::string& path, bool readable, bool* said) {
+void EndpointModel::Complain(const char* field, const std::string& path, const char* cure, bool readable, bool* said) {
   const std::string why = errno == 0 ? "nothing in it" : std::strerror(errno);
   if (!readable && !*said && log_)
-    log_(std::string("[model] ") + field + " must be a file that the server's user can read, but is \"" + path + "\" (" + why +
-         "); put it there, or leave the line out: it is looked for every second");
+    log_(std::string("[model] ") + field + " must be a file that the server's user can read, but is \"" + path + "\" (" + why + "); " +
+         cure + ": it is looked for every second");
   *said = !readable;
 }
 

@@ -193,7 +193,9 @@ bool EndpointPool::loaded() const {
 
 EndpointPool::Lease EndpointPool::TakeIdle(const std::function<bool(const EndpointConnection&)>& wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(idle_.begin(), idle_.end(), [&](const EndpointConnection* each) { return wanted(*each); });
+  auto found = idle_.end();
+  for (auto each = idle_.begin(); each != idle_.end(); ++each)
+    if (wanted(**each) && (found == idle_.end() || (*each)->last_used() < (*found)->last_used())) found = each;
   if (found == idle_.end()) return {};
   EndpointConnection* connection = *found;
   idle_.erase(found);

@@ -122,8 +122,8 @@ class EndpointPool {
   bool loaded() const;
   // Of the loaded ones that used last, which has the warmest connection; waits for one until `deadline`, where there is any.
   Lease Take(Clock::time_point deadline);
-  // An idle one that `wanted` says yes to, if there is one. Given back, it is the last to be taken: opens go on with the one they used
-  // last.
+  // The idle one that was not used for longest of those that `wanted` says yes to, if there is one: who comes again after a failure gets
+  // another. Given back, it is the last to be taken: opens go on with the one they used last.
   Lease TakeIdle(const std::function<bool(const EndpointConnection&)>& wanted);
 
  private:

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "endpoint_connection.hh"
 #include "testing/fixtures.hh"
 #include "testing/system.hh"
 
@@ -30,7 +32,7 @@ class EndpointTest : public ::testing::Test {
 
   Prediction Ask(EndpointModel& model) {
     Prediction prediction;
-    model.Predict(bundle_, features_.data(), &prediction);
+    model.Predict(bundle_, features_.data(), Model::Clock::now(), &prediction);
     return prediction;
   }
   // The reason for no answer to one request, or kModel for an answer.
@@ -206,6 +208,31 @@ TEST_P(SlowEndpointTest, DeadlineHolds) {
 
 INSTANTIATE_TEST_SUITE_P(All, SlowEndpointTest,
                          ::testing::Values("", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n[0.25,"));
+
+TEST_F(EndpointTest, WhatTheOpenHasWaitedForBeforeCountsToo) {
+  server_.Respond("");
+  EndpointModel model(config_, features_.size());
+  Prediction prediction;
+  const auto start = steady_clock::now();
+  model.Predict(bundle_, features_.data(), start - std::chrono::milliseconds(5000), &prediction);
+  EXPECT_EQ(prediction.reason(), Reason::kDeadline);
+  EXPECT_LT(Millis(steady_clock::now() - start).count(), 2500);
+}
+
+// In the background one that cannot connect must not keep the others from their turn.
+TEST_F(EndpointTest, OfTheIdleConnectionsThatWhichWaitedLongestIsNext) {
+  const EndpointAddress address = AddressOf(server_.url());
+  EndpointPool pool(config_, server_.url(), address);
+  std::set<const EndpointConnection*> seen;
+  for (size_t i = 0; i < pool.size(); ++i) {
+    const EndpointPool::Lease lease = pool.TakeIdle([](const EndpointConnection&) { return true; });
+    ASSERT_TRUE(lease);
+    long status = 0;
+    server_.Drop();
+    lease.get()->Perform(1, 100, &status);
+    EXPECT_TRUE(seen.insert(lease.get()).second) << "the same again";
+  }
+}
 
 TEST_F(EndpointTest, WaitingForAConnectionCountsToo) {
   server_.Respond("");

@@ -35,7 +35,7 @@ class EndpointTlsTest : public ::testing::Test {
   Reason Open(EndpointModel& model) {
     Prediction prediction;
     const size_t before = testing::bundles_loaded_here;
-    model.Predict(bundle_, features_.data(), &prediction);
+    model.Predict(bundle_, features_.data(), Model::Clock::now(), &prediction);
     by_opens_ += testing::bundles_loaded_here - before;
     return prediction.reason();
   }

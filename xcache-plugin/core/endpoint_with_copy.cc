@@ -2,21 +2,21 @@
 
 namespace smartcache {
 
-void EndpointWithCopy::Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept {
+void EndpointWithCopy::Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept {
   if (AsksEndpoint(bundle)) {
-    endpoint_->Predict(bundle, features, out);
+    endpoint_->Predict(bundle, features, began, out);
     if (out->answered) return;
   } else {
     out->result(Source::kEndpoint) = why_not_.load(std::memory_order_relaxed);
   }
-  copy_.Predict(bundle, features, out);
+  copy_.Predict(bundle, features, began, out);
 }
 
 void EndpointWithCopy::PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept {
   if (!AsksEndpoint(bundle)) return Model::PredictRows(bundle, rows, out);
   endpoint_->PredictRows(bundle, rows, out);
   for (size_t i = 0; i < rows.size(); ++i)
-    if (!out[i].answered) copy_.Predict(bundle, rows[i], &out[i]);
+    if (!out[i].answered) copy_.Predict(bundle, rows[i], {}, &out[i]);
 }
 
 Model::Warmth EndpointWithCopy::Warm(const Bundle& bundle, Finding* finding) {

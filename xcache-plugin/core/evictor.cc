@@ -8,6 +8,8 @@
 namespace smartcache {
 namespace {
 
+constexpr size_t kListedAtOnce = 64;
+
 std::chrono::steady_clock::duration Seconds(double s) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(s));
 }
@@ -23,28 +25,56 @@ void Evictor::Add(const std::string& lfn) {
     counters_->Evicted(EvictionResult::kDropped);
     return;
   }
-  waiting_[lfn] = {Clock::now() + Seconds(options_.first_delay_s), options_.first_delay_s, 0, ++tickets_};
+  const auto it = waiting_.try_emplace(lfn).first;
+  Waiting& waiting = it->second;
+  if (waiting.ticket != 0) due_.erase({waiting.due, waiting.ticket});
+  waiting = {Clock::now() + Seconds(options_.first_delay_s), options_.first_delay_s, 0, ++tickets_};
+  Enlist(it);
   pending_count_.store(waiting_.size(), std::memory_order_relaxed);
 }
 
 void Evictor::Cancel(const std::string& lfn) {
   if (pending() == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (waiting_.erase(lfn) != 0) counters_->Evicted(EvictionResult::kCancelled);
+  const auto it = waiting_.find(lfn);
+  if (it == waiting_.end()) return;
+  counters_->Evicted(EvictionResult::kCancelled);
+  Erase(it);
+}
+
+void Evictor::Enlist(Queue::iterator it) {
+  try {
+    due_.emplace(std::pair(it->second.due, it->second.ticket), &it->first);
+  } catch (...) {
+    counters_->Evicted(EvictionResult::kDropped);
+    Erase(it);
+    throw;
+  }
+}
+
+void Evictor::Erase(Queue::iterator it) {
+  due_.erase({it->second.due, it->second.ticket});
+  waiting_.erase(it);
   pending_count_.store(waiting_.size(), std::memory_order_relaxed);
 }
 
 void Evictor::Run() noexcept {
   try {
+    // Those that are due now, some at a time: an open that cancels waits for no more than these to be listed.
+    const auto now = Clock::now();
+    std::pair<Clock::time_point, uint64_t> after{};
     std::vector<std::pair<std::string, uint64_t>> due;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto now = Clock::now();
-      for (const auto& [lfn, waiting] : waiting_) {
-        if (waiting.due <= now) due.emplace_back(lfn, waiting.ticket);
+    do {
+      due.clear();
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        for (auto it = due_.upper_bound(after); it != due_.end() && it->first.first <= now && due.size() < kListedAtOnce; ++it) {
+          due.emplace_back(*it->second, it->first.second);
+          after = it->first;
+        }
       }
-    }
-    for (const auto& [lfn, ticket] : due) Try(lfn, ticket);
+      for (const auto& [lfn, ticket] : due) Try(lfn, ticket);
+    } while (!due.empty());
   } catch (...) {
     // No memory: what is due stays due.
   }
@@ -67,8 +97,7 @@ void Evictor::Try(const std::string& lfn, uint64_t ticket) {
     if (it == waiting_.end() || it->second.ticket != ticket) return;  // cancelled, or wanted anew, since it was listed
     if (!allowed) {
       counters_->Evicted(EvictionResult::kLimited);
-      waiting_.erase(it);
-      pending_count_.store(waiting_.size(), std::memory_order_relaxed);
+      Erase(it);
       return;
     }
   }
@@ -82,14 +111,15 @@ void Evictor::Try(const std::string& lfn, uint64_t ticket) {
     Waiting& waiting = it->second;
     if (++waiting.attempts < options_.max_attempts) {
       counters_->Evicted(EvictionResult::kBusy);
+      due_.erase({waiting.due, waiting.ticket});
       waiting.delay_s = std::min(waiting.delay_s * 2, options_.max_delay_s);
       waiting.due = Clock::now() + Seconds(waiting.delay_s);
+      Enlist(it);
       return;
     }
   }
   counters_->Evicted(result == 0 ? EvictionResult::kDone : result == -ENOENT ? EvictionResult::kAbsent : EvictionResult::kGaveUp);
-  if (ours) waiting_.erase(it);
-  pending_count_.store(waiting_.size(), std::memory_order_relaxed);
+  if (ours) Erase(it);
 }
 
 }  // namespace smartcache

@@ -1,6 +1,7 @@
 #include "smartcache/evictor.hh"
 
 #include <cerrno>
+#include <mutex>
 
 #include "testing/fixtures.hh"
 
@@ -105,6 +106,31 @@ TEST_F(EvictorTest, TheNextPeriodRemovesAgainAndWhatWasNotRemovedDoesNotCount) {
     if (evictor.pending() == 0) evictor.Add("/b");
     return counters_.evictions(EvictionResult::kDone) == 2;
   }));
+}
+
+TEST_F(EvictorTest, AllThatAreDueAreTriedInTheirOrder) {
+  constexpr int kFiles = 500;  // more than are listed at once
+  std::mutex mutex;
+  std::vector<std::string> tried, wanted;
+  options_.first_delay_s = 0.5;
+  Evictor evictor(
+      [&](const std::string& lfn) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        tried.push_back(lfn);
+        return 0;
+      },
+      &counters_, options_);
+  evictor.Add("/wanted anew");
+  for (int i = 0; i < kFiles; ++i) {
+    wanted.push_back("/" + std::to_string(i));
+    evictor.Add(wanted.back());
+  }
+  evictor.Add("/wanted anew");  // its delay begins again
+  wanted.push_back("/wanted anew");
+  evictor.Add("/cancelled");
+  evictor.Cancel("/cancelled");
+  ASSERT_TRUE(WaitUntil([&] { return evictor.pending() == 0; }));
+  EXPECT_EQ(tried, wanted);
 }
 
 TEST_F(EvictorTest, TheQueueIsBounded) {

@@ -17,9 +17,9 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-end
 constexpr char kMagic[8] = {'S', 'M', 'C', 'H', 'I', 'S', 'T', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kBlockEntries = 4096;
-constexpr uint32_t kStepSlots = 512;  // 75 kB: some 10 microseconds under the mutex
-constexpr double kLargest = 1e18;     // of a count or a sum
-constexpr uint32_t kScanned = 1;      // flag
+constexpr uint32_t kStepSlots = 512;            // 75 kB: some 10 microseconds under the mutex
+constexpr double kLargest = 1e18;               // of a count or a sum
+constexpr uint32_t kScanned = 1, kScanDue = 2;  // flags
 
 struct Header {
   char magic[8];
@@ -234,7 +234,7 @@ std::string Restore(HistorySource* source, const Config& config, History* histor
       return entry.stamp < least || history->Adopt(entry, counters) ? nullptr : "key";
     });
   if (wrong.empty() && !history->Relink(header.stamp)) wrong = "has entries in no order";
-  *state = {header.boot_us, header.seq, header.t_us, (header.flags & kScanned) != 0};
+  *state = {header.boot_us, header.seq, header.t_us, (header.flags & kScanned) != 0, (header.flags & kScanDue) != 0};
   return wrong;
 }
 
@@ -286,7 +286,7 @@ bool WriteHistory(const Config& config, History* history, std::mutex* mutex, con
     header.stamp = history->stamp();
     header.entries = history->files() + history->datasets();
     header.entry_bytes = static_cast<uint32_t>(SavedBytes(*history));
-    header.flags = now.scanned ? kScanned : 0;
+    header.flags = (now.scanned ? kScanned : 0) | (now.scan_due ? kScanDue : 0);
     header.crc = Crc(&header, offsetof(Header, crc));
     history->BeginSnapshot();
   }

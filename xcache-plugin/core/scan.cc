@@ -95,10 +95,11 @@ void Scanner::Scan() noexcept {
   try {
     if (!known_() || done_) return;
     LowerPriority();
-    log_("history: began empty; the files on disk are scanned in the background");
+    log_("history: the files on disk are scanned in the background");
     const auto began = std::chrono::steady_clock::now();
     const ScanResult result = SeedFromDisk(disk_, decider_, clock_(), stop_);
     done_ = result.finished;
+    if (done_) decider_->Scanned();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     log_("history: " + std::to_string(result.seeded) + " of " + std::to_string(result.files) + " files on disk learnt in " +
          std::to_string(took.count()) + " s, " + std::to_string(result.unread) + " without a .cinfo that can be read" +

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "smartcache/decider.hh"
@@ -122,7 +123,7 @@ TEST(Scan, TimesThatCannotBeAreBroughtIntoOrder) {
 TEST(Scan, SeedsAnEmptyHistoryAndLeavesWhatWasSeen) {
   testing::LogLines log;
   Decider decider(ParseConfig("[decision_log]\nport = 0\n", "test"), "host:1094", 5, 1, log.sink());
-  EXPECT_TRUE(decider.began_empty());
+  EXPECT_TRUE(decider.scan_due());
   decider.Decide((kNowS - 5) * kSecond, "/a/seen", true, -1, -1);
   FakeDisk disk;
   const std::string good = Sample({Access(kNowS - 1000, kNowS - 900)}).Bytes();
@@ -178,6 +179,37 @@ TEST(Scan, ADiskThatCannotBeListedIsScannedAgain) {
   const int walks = disk.walks();
   ASSERT_TRUE(looked(3));
   EXPECT_EQ(disk.walks(), walks);
+}
+
+// The history is saved while a scan goes on, or at its end by a stop: what is not known yet must not stay unknown for that.
+TEST(Scan, WhatAStopInterruptsTheNextStartGoesOnWith) {
+  const testing::TempFolder folder;
+  Config config = ParseConfig("[decision_log]\nport = 0\n", "test");
+  config.history.file = folder / "history";
+  FakeDisk disk;
+  for (int i = 0; i < 10; ++i) disk.Put("/a/" + std::to_string(i), {10, 0, Sample({Access(kNowS - 1000, kNowS - 900)}).Bytes()});
+  {
+    Decider decider(config, "host:1094", 5, 1, [](const std::string&) {});
+    const std::atomic<bool> stop{true};
+    ASSERT_EQ(SeedFromDisk(&disk, &decider, kNowS * kSecond, stop).seeded, 1u);
+    decider.Decide(kNowS * kSecond, "/a/seen", true, -1, -1);
+  }
+  {
+    Decider decider(config, "host:1094", 6, 1, [](const std::string&) {});
+    ASSERT_TRUE(decider.scan_due());
+    Scanner scanner(
+        &disk, &decider, [] { return true; }, [] { return kNowS * kSecond; }, [](const std::string&) {});
+    ASSERT_TRUE(testing::WaitUntil([&] { return !decider.scan_due(); }));
+    History::Forecast forecast;
+    double base_rate;
+    for (const char* lfn : {"/a/seen", "/a/0", "/a/9"}) EXPECT_TRUE(decider.Recall(lfn, &forecast, &base_rate)) << lfn;
+  }
+  Decider decider(config, "host:1094", 7, 1, [](const std::string&) {});
+  EXPECT_FALSE(decider.scan_due());
+  config.history.scan = false;
+  std::filesystem::remove(config.history.file);
+  Decider without(config, "host:1094", 8, 1, [](const std::string&) {});
+  EXPECT_FALSE(without.scan_due());
 }
 
 TEST(Scan, EndsWhenItIsTold) {

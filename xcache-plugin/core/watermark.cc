@@ -181,7 +181,6 @@ void Watermark::Run(const DiskUsage& usage) {
     return;
   }
   const Removal removal = Remove(candidates, needed);
-  sum_.used -= std::min<int64_t>(sum_.used, static_cast<int64_t>(removal.bytes));
   if (removal.interrupted) return;
   DiskUsage after;
   const bool measured = Measure(&after);
@@ -199,9 +198,12 @@ void Watermark::Run(const DiskUsage& usage) {
 Watermark::Removal Watermark::Remove(const std::vector<Candidate>& worst, int64_t needed) {
   Counters* counters = decider_->counters();
   Removal removal;
+  next_look_ = Steady::now() + Seconds(options_.look_every_s);
   for (const Candidate& each : worst) {
-    if (static_cast<int64_t>(removal.bytes) >= needed) break;
-    if (!MayRemoveOne() || decider_->off()) {
+    bool enough = static_cast<int64_t>(removal.bytes) >= needed || LookedLow();
+    while (!enough && !stopped() && !decider_->off() && !MayRemoveOne()) enough = LookedLow();
+    if (enough) break;
+    if (stopped() || decider_->off()) {
       removal.interrupted = true;
       break;
     }
@@ -216,6 +218,7 @@ Watermark::Removal Watermark::Remove(const std::vector<Candidate>& worst, int64_
       ++removed_;
       ++removal.files;
       removal.bytes += static_cast<uint64_t>(each.bytes);
+      sum_.used -= std::min(sum_.used, each.bytes);
       counters->EvictorFile(FileResult::kRemoved, static_cast<uint64_t>(each.bytes));
     } else if (result == -EBUSY) {
       ++removal.busy;
@@ -227,19 +230,27 @@ Watermark::Removal Watermark::Remove(const std::vector<Candidate>& worst, int64_
   return removal;
 }
 
-// Waits until the limit allows one more; false: stopped.
+// Looks at the disk, if it is time to: a run may take as long as its limit makes it, opens go by the fill, and others remove files too.
+bool Watermark::LookedLow() {
+  if (Steady::now() < next_look_) return false;
+  next_look_ = Steady::now() + Seconds(options_.look_every_s);
+  DiskUsage usage;
+  if (!Measure(&usage)) return false;
+  Publish(usage);
+  return static_cast<double>(usage.used) <= config_.low * static_cast<double>(usage.total);
+}
+
+// Whether the limit allows one more; else waits until it does, or until it is time to look at the disk.
 bool Watermark::MayRemoveOne() {
   const auto now = Steady::now();
   if (now - period_began_ >= Seconds(options_.limit_period_s)) {
     period_began_ = now;
     removed_ = 0;
   }
-  if (removed_ < config_.files_per_minute) return !stopped();
+  if (removed_ < config_.files_per_minute) return true;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (stopping_.wait_until(lock, period_began_ + Seconds(options_.limit_period_s), [this] { return stopped(); })) return false;
-  period_began_ = Steady::now();
-  removed_ = 0;
-  return true;
+  stopping_.wait_until(lock, std::min(next_look_, period_began_ + Seconds(options_.limit_period_s)), [this] { return stopped(); });
+  return false;
 }
 
 void Watermark::Pause(bool reached) {

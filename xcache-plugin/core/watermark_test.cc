@@ -165,6 +165,22 @@ TEST_F(WatermarkTest, AFileOpenedSinceItWasRankedStays) {
   EXPECT_EQ(disk_.removed(), (std::vector<std::string>{"/f0", "/f1", "/f3", "/f4", "/f5"}));
 }
 
+// A run may take as long as its limit makes it: opens go by the fill meanwhile, and pfc removes files too.
+TEST_F(WatermarkTest, ARunLooksAtTheDiskMeanwhileAndEndsWhereOthersMadeRoom) {
+  MakeDecider();
+  for (int i = 0; i < 10; ++i) File("/f" + std::to_string(i), 95, 0.05 * i);
+  config_.evictor.files_per_minute = 1;
+  options_.limit_period_s = 1000;
+  Start();
+  ASSERT_TRUE(WaitUntil([&] { return watermark_->fill() == 0.855f; }));
+  for (const char* lfn : {"/f9", "/f8", "/f7"}) disk_.Unlink(lfn);
+  ASSERT_TRUE(WaitUntil([&] { return watermark_->fill() == 0.57f; }));
+  EXPECT_EQ(runs(RunResult::kReached), 0u);
+  disk_.Unlink("/f6");
+  ASSERT_TRUE(Ran(RunResult::kReached));
+  EXPECT_EQ(files(FileResult::kRemoved), 1u);
+}
+
 TEST_F(WatermarkTest, ItEndsWhileTheLimitHoldsItUp) {
   MakeDecider();
   for (int i = 0; i < 10; ++i) File("/f" + std::to_string(i), 95, 0.05 * i);

@@ -36,4 +36,6 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
   "xrootd-server-plugins (>= ${plugin_version}), xrootd-server-plugins (<< ${next_version}~)")
+# For an endpoint with https; whoever names a ca_file of their own needs none.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS ca-certificates)
 include(CPack)

@@ -8,8 +8,10 @@
 // plugins, so nothing here is destroyed while a thread may still run.
 #include <sys/time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -35,6 +37,8 @@
 
 namespace smartcache {
 namespace {
+
+constexpr double kDefaultPurgeMark = 0.95;  // XrdPfc's, high
 
 int64_t NowUs() {
   timeval now;
@@ -68,6 +72,23 @@ std::optional<std::string> ServerDirective(const char* name) {
 std::string DataSpace() {
   const std::string spaces = ServerDirective("pfc.spaces").value_or("");
   return spaces.empty() ? "public" : spaces.substr(0, spaces.find(' '));
+}
+
+std::string Share(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", share);
+  return text;
+}
+
+// The share of the disk at which pfc's own purge begins, as configured or by its default; none where it is given in bytes.
+std::optional<double> PurgeMark() {
+  const auto words = ServerDirective("pfc.diskusage");
+  if (!words) return kDefaultPurgeMark;
+  const std::string high = words->substr(std::min(words->size(), words->find(' ')));
+  char* end = nullptr;
+  const double mark = std::strtod(high.c_str(), &end);
+  const bool share = end != high.c_str() && (*end == '\0' || *end == ' ') && mark > 0 && mark <= 1;
+  return share ? std::optional(mark) : std::nullopt;
 }
 
 class SmartCacheDecision : public XrdPfc::Decision {
@@ -136,18 +157,26 @@ class SmartCacheDecision : public XrdPfc::Decision {
       auto watermark = std::make_unique<Watermark>(
           config.evictor, config.budget.objects > 0, &disk_, decider.get(), unlink, NowUs, [this](const std::string& text) { Say(text); },
           trace);
-      if (config.history.scan && decider->began_empty())
+      if (decider->scan_due())
         scan_ = std::make_unique<Scanner>(
             &disk_, decider.get(), [this] { return disk_.known(); }, NowUs, [this](const std::string& text) { Say(text); });
       watermark_ = std::move(watermark);
       evictor_ = std::move(evictor);
       decider_ = std::move(decider);
+      if (config.evictor.enabled && config.evictor.capacity_bytes == 0) ComparePurgeMark(config);
       Say("ready: " + CacheId() + ", configuration " + (path.empty() ? "defaults" : path));
     } catch (const std::exception& problem) {
       Refuse(problem.what());
     } catch (...) {
       Refuse("unknown failure");
     }
+  }
+
+  void ComparePurgeMark(const Config& config) const {
+    const auto mark = PurgeMark();
+    if (mark && config.evictor.high >= *mark)
+      Say(config.source + ": [evictor] high must be below the high mark of pfc.diskusage (" + Share(*mark) + "), but is " +
+          Share(config.evictor.high) + ": XCache's own purge comes first, by age; lower it, or raise that");
   }
 
   // What an answer asks of the evictor. For whom an open has called: then all members are there.

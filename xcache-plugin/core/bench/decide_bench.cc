@@ -2,10 +2,12 @@
 //   core_bench --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true --benchmark_format=json
 // `p50_ns`, `p99_ns` and `p999_ns` are of single calls, of all threads together, the clock's own cost (BM_Clock) included.
 #include <benchmark/benchmark.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -262,6 +264,76 @@ void BM_DecideWithEndpoint(benchmark::State& state) {
                                static_cast<double>(state.iterations());
 }
 BENCHMARK(BM_DecideWithEndpoint)->UseRealTime();
+
+// By how much an open is answered after its deadline where the endpoint takes each question and says nothing, with the breaker out of the
+// way: a new connection each time, the deadline, the embedded copy. Beside it, in turn, a plain poll of as long: by how much that is late,
+// the machine is. `late`: after the deadline; `over_1ms`: the share of calls that were late by more than that.
+void BM_SilentEndpoint(benchmark::State& state) {
+  static std::unique_ptr<testing::Server> server;
+  static std::unique_ptr<const testing::TempFolder> folder;
+  static std::unique_ptr<Decider> decider;
+  static std::atomic<int64_t> t_us;
+  static std::mutex mutex;
+  static std::vector<double> late_us, poll_late_us;
+  static int finished;
+  constexpr int kDeadlineMs = 5;
+  if (state.thread_index() == 0) {
+    server = std::make_unique<testing::Server>();
+    server->RespondJson("[0.7,0.2,0.1]");
+    folder = std::make_unique<const testing::TempFolder>();
+    Config config = WithoutLog();
+    config.model.endpoint_url = server->url();
+    config.model.bundle_dir = folder->path().string();
+    config.model.deadline_ms = kDeadlineMs;
+    config.model.breaker_failures = INT_MAX;
+    testing::Install(folder->path(), "reuse_v1", testing::BundleJson("reuse_v1", MakeSchema(config).hash), "", Weights(config));
+    decider = std::make_unique<Decider>(config, "host:1094", 0, 1, [](const std::string&) {});
+    t_us = kT0;
+    const auto asked = [] {
+      decider->Decide(t_us += 1000, "/a/file", false, -1, 0.5f);
+      return decider->counters()->asked(Role::kChampion, Source::kEndpoint, Reason::kModel) > 0;
+    };
+    if (!testing::WaitUntil(asked)) throw std::runtime_error("the endpoint is not asked");
+    server->Respond("");
+    late_us.clear();
+    poll_late_us.clear();
+    finished = 0;
+  }
+  Stream stream(1000);
+  std::vector<double> late, poll_late;
+  const auto after_deadline = [](const auto& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() - 1e3 * kDeadlineMs;
+  };
+  for (auto _ : state) {
+    late.push_back(after_deadline([&] { decider->Decide(t_us += 1000, stream.Next(), false, -1, 0.5f); }));
+    poll_late.push_back(after_deadline([&] { ::poll(nullptr, 0, kDeadlineMs); }));
+  }
+  const std::lock_guard<std::mutex> lock(mutex);
+  late_us.insert(late_us.end(), late.begin(), late.end());
+  poll_late_us.insert(poll_late_us.end(), poll_late.begin(), poll_late.end());
+  if (++finished < state.threads()) return;
+  const auto show = [&](const std::string& name, std::vector<double>& all) {
+    std::sort(all.begin(), all.end());
+    const auto at = [&](double part) { return all[static_cast<size_t>(static_cast<double>(all.size() - 1) * part)]; };
+    state.counters[name + "late_p50_us"] = at(0.5);
+    state.counters[name + "late_p99_us"] = at(0.99);
+    state.counters[name + "late_max_us"] = at(1.0);
+    const auto over = all.end() - std::upper_bound(all.begin(), all.end(), 1000.0);
+    state.counters[name + "over_1ms"] = static_cast<double>(over) / static_cast<double>(all.size());
+  };
+  show("", late_us);
+  show("poll_", poll_late_us);
+  const auto calls = static_cast<double>(late_us.size());
+  state.counters["timed_out"] =
+      static_cast<double>(decider->counters()->asked(Role::kChampion, Source::kEndpoint, Reason::kDeadline)) / calls;
+  decider.reset();
+  server.reset();
+  folder.reset();
+}
+BENCHMARK(BM_SilentEndpoint)->Threads(1)->Iterations(500)->UseRealTime();
+BENCHMARK(BM_SilentEndpoint)->Threads(16)->Iterations(100)->UseRealTime();
 
 }  // namespace
 }  // namespace smartcache

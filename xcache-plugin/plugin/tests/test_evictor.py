@@ -135,7 +135,7 @@ def test_an_empty_history_learns_from_a_full_cache(site: Site) -> None:
     site.opened(LFNS[0])  # makes the disk known; the scan may be faster than this open itself
     wait_until(lambda: "of 7 files on disk learnt" in site.server_log(), "scanned")
     log = site.server_log()
-    assert "history: began empty" in log
+    assert "history: the files on disk are scanned" in log
     assert "history: 6 of 7 files on disk learnt" in log or "history: 5 of 7 files on disk learnt" in log  # the one that was opened
     assert '7.root.cinfo": the checksum of its head is wrong' in log
     second = site.opened(LFNS[1])
@@ -158,7 +158,7 @@ def test_without_the_scan_an_empty_history_stays_empty(site: Site) -> None:
     second = site.opened(LFNS[1])
     assert second["history_scanned"] is False
     assert features(second)["file_seen"] == 0
-    assert "history: began empty" not in site.server_log()
+    assert "files on disk are scanned" not in site.server_log()
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])

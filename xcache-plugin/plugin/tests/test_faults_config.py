@@ -47,6 +47,15 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.parametrize(("high", "said"), [(0.99, True), (0.985, False)])
+def test_a_high_mark_that_pfc_reaches_first_is_said(high: float, said: bool, site: Site) -> None:
+    """The cache's own configuration has pfc.diskusage 0.98 0.99."""
+    site.start(f"[evictor]\nhigh = {high}\n")
+    wait_until(lambda: "SmartCache_Config: ready:" in site.server_log(), "started")
+    line = f"[evictor] high must be below the high mark of pfc.diskusage (0.99), but is {high}: XCache's own purge comes first"
+    assert (line in site.server_log()) is said
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_configuration_that_is(fault: str, site: Site) -> None:
     make, said = FAULTS[fault]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from plugin_client import Clients
-from plugin_endpoint import ADMIT, BYPASS, Endpoint, Talk, http
+from plugin_endpoint import ADMIT, BYPASS, EVICT, Endpoint, Talk, http
 from plugin_invariants import require_waited, watched
 from plugin_site import Site, another_site, wait_until
 
@@ -152,6 +152,33 @@ def test_an_endpoint_that_is_replaced_again_and_again(cache: Site, clients: Clie
             watch.open(cache.lfns)
             endpoint.listen()
     require_waited(watch)
+
+
+@pytest.mark.usefixtures("well_again")
+@pytest.mark.parametrize("fault", ["never answering", "half JSON", "hanging up"])
+def test_what_is_to_be_evicted_goes_but_not_what_is_open(fault: str, origin: xrootd.Xrootd, endpoint: Endpoint) -> None:
+    """The endpoint's copy in the server decides, and wants nothing kept."""
+    endpoint.outputs = ADMIT
+    with another_site(origin) as site:
+        toml = site.model(endpoint.url, breaker_failures=1_000_000)
+        site.embed("reuse_v1", EVICT)
+        site.start(toml)
+        site.wait_for_model()
+        site.wait_for_check()
+        held, *others = site.lfns[:4]
+        with site.clients() as clients:
+            wait_until(lambda: not any(clients.open([held, *others])) and all(map(site.on_disk, [held, *others])), "stored")
+            for lfn in (held, *others):
+                site.wait_let_go(lfn)
+            endpoint.order(FAULTS[fault][0])
+            clients.hold(held)
+            assert clients.open(others) == [""] * len(others)
+            wait_until(lambda: not any(map(site.on_disk, others)), "evicted", 60)
+            wait_until(lambda: site.counter('smartcache_evictions_total{result="busy"}') >= 1, "tried")
+            assert site.on_disk(held)
+            clients.release(held)  # reads it, and compares
+            wait_until(lambda: not site.on_disk(held), "evicted in the end", 60)
+    endpoint.outputs = BYPASS
 
 
 @pytest.mark.usefixtures("well_again")

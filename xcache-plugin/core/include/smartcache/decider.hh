@@ -74,8 +74,10 @@ class Decider {
   // `base_rate`, known for any file: the share of the opens of its dataset that were opens of a file seen before, shrunk as the features
   // are.
   bool Recall(std::string_view lfn, History::Forecast* out, double* base_rate);
-  // Whether the history had nothing to begin with: only then may a scan seed it.
-  bool began_empty() const { return began_empty_; }
+  // Whether a scan of the disk is to seed the history: it had nothing to begin with, or was saved before such a scan had ended.
+  bool scan_due();
+  // It has ended.
+  void Scanned();
   // Opens of a file from before this core began: see FeatureCore::Plant. From the first one on, decisions are logged as `history_scanned`:
   // a replay of the log does not know what was seeded.
   bool Seed(std::string_view lfn, PastOpens past);
@@ -161,11 +163,12 @@ class Decider {
   Budget budget_;
   DecisionLog decision_log_;
 
-  std::mutex mutex_;  // guards the four below
+  std::mutex mutex_;  // guards the five below
   FeatureCore core_;
   int64_t last_t_us_ = 0;
   uint64_t seq_ = 0;
   bool scanned_ = false;
+  bool scan_due_ = false;
 
   std::optional<HistoryState> began_as_;               // what the history was restored as; none: it began empty
   std::unique_ptr<HistoryKeeper> keeper_;              // null: the history is not kept
@@ -174,7 +177,6 @@ class Decider {
   std::unique_ptr<PortfolioKeeper> portfolio_keeper_;  // the same
   std::unique_ptr<Periodic> memory_;                   // backs the history's memory ahead of its use
 
-  bool began_empty_ = false;      // as the constructor left the history
   bool textfile_failed_ = false;  // the metrics thread's own
   std::atomic<uint64_t> random_;
   std::atomic<Reason> last_asked_[kRoles] = {Reason::kNoModel, Reason::kNoModel};  // by role

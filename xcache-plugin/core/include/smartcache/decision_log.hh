@@ -67,6 +67,8 @@ class DecisionLog {
 
   bool with_features() const { return config_.features; }
   void Send(const DecisionRecord& record);
+  // There was an answer, and no record of it could be made.
+  void Lost() noexcept;
 
  private:
   void Connect();

@@ -13,7 +13,7 @@ namespace smartcache {
 
 class EmbeddedModel : public Model {
  public:
-  void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
+  void Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept override;
   size_t rows_at_once() const noexcept override { return 64; }  // to call another thread costs as much as these do
   Warmth Warm(const Bundle& bundle, Finding* finding) override;
 };

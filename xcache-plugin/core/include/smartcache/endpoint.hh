@@ -48,7 +48,7 @@ class EndpointModel : public Model {
   EndpointModel(const ModelConfig& config, size_t features, Log log = {}, EndpointOptions options = {});
   ~EndpointModel() override;
 
-  void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
+  void Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept override;
   // One request, one deadline, and one answer or reason for all.
   void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept override;
   size_t rows_at_once() const noexcept override;
@@ -56,8 +56,7 @@ class EndpointModel : public Model {
   void Forget() noexcept override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point DeadlineFrom(Clock::time_point now) const;
+  Clock::time_point DeadlineFrom(Clock::time_point began) const;
   // Some rows of features, and where their predictions go.
   struct Rows {
     const float* const* features;
@@ -67,7 +66,7 @@ class EndpointModel : public Model {
     void Say(Reason reason) const;
   };
   // One request under the deadline, where the breaker and the connections allow one.
-  void PredictOnce(const Bundle& bundle, const Rows& rows) noexcept;
+  void PredictOnce(const Bundle& bundle, const Rows& rows, Clock::time_point began) noexcept;
   // Sends and checks one request on a connection that the caller holds; for one row as TFaaS knows it.
   // Patiently: where no open waits. A connection may load the CA bundle then.
   void AskPatiently(EndpointConnection* connection, const Bundle& bundle, const Rows& rows);
@@ -82,7 +81,7 @@ class EndpointModel : public Model {
   // answered.
   void Refresh(const Bundle& bundle);
   void ReadFiles();
-  void Complain(const char* field, const std::string& path, bool readable, bool* said);
+  void Complain(const char* field, const std::string& path, const char* cure, bool readable, bool* said);
 
   const ModelConfig config_;
   const size_t features_;

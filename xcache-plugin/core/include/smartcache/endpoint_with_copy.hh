@@ -23,7 +23,7 @@ class EndpointWithCopy : public Model {
  public:
   explicit EndpointWithCopy(std::unique_ptr<Model> endpoint) : endpoint_(std::move(endpoint)) {}
 
-  void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept override;
+  void Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept override;
   void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept override;
   size_t rows_at_once() const noexcept override { return endpoint_->rows_at_once(); }
   Warmth Warm(const Bundle& bundle, Finding* finding) override;

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "smartcache/counters.hh"
 #include "smartcache/periodic.hh"
@@ -44,22 +46,27 @@ class Evictor {
  private:
   using Clock = std::chrono::steady_clock;
   struct Waiting {
-    Clock::time_point due;
-    double delay_s;
-    int attempts;
-    uint64_t ticket;  // tells an entry from one that was added again meanwhile
+    Clock::time_point due{};
+    double delay_s = 0;
+    int attempts = 0;
+    uint64_t ticket = 0;  // from 1; tells an entry from one that was added again meanwhile
   };
+  using Queue = std::unordered_map<std::string, Waiting>;
 
   void Run() noexcept;
   // Whether one more file may be removed now.
   bool WithinLimit();
   void Try(const std::string& lfn, uint64_t ticket);
+  // With the mutex held: puts an entry where its turn is; takes it out of both.
+  void Enlist(Queue::iterator it);
+  void Erase(Queue::iterator it);
 
   const Unlink unlink_;
   Counters* const counters_;
   const EvictorOptions options_;
-  std::mutex mutex_;  // guards the two below; not held while unlinking
-  std::unordered_map<std::string, Waiting> waiting_;
+  std::mutex mutex_;  // guards the three below; not held while unlinking
+  Queue waiting_;
+  std::map<std::pair<Clock::time_point, uint64_t>, const std::string*> due_;  // by time and ticket: the keys of `waiting_`
   uint64_t tickets_ = 0;
   std::atomic<size_t> pending_count_{0};
   Clock::time_point period_began_{};  // the background thread's own, as is the next

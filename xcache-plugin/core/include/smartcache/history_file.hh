@@ -26,8 +26,9 @@ namespace smartcache {
 struct HistoryState {
   int64_t boot_us = 0;
   uint64_t seq = 0;
-  int64_t t_us = 0;      // of the last open
-  bool scanned = false;  // it also holds what was learnt from the disk, and not from opens
+  int64_t t_us = 0;       // of the last open
+  bool scanned = false;   // it also holds what was learnt from the disk, and not from opens
+  bool scan_due = false;  // and not all of the disk yet
 };
 
 // Takes some bytes; false: it cannot.

@@ -2,6 +2,7 @@
 // or the first and in its place the second (endpoint_with_copy.hh).
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,15 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // One distribution for `features` (as many as the schema names), within the deadline. Never throws. Thread-safe.
-  virtual void Predict(const Bundle& bundle, const float* features, Prediction* out) noexcept = 0;
+  using Clock = std::chrono::steady_clock;
+
+  // One distribution for `features` (as many as the schema names), within the deadline, which counts from `began`: what the open has
+  // waited for before is part of it. Never throws. Thread-safe.
+  virtual void Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept = 0;
 
   // The same for several rows where nobody waits: `out` has a Prediction for each of `rows`, in their order.
   virtual void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept {
-    for (size_t i = 0; i < rows.size(); ++i) Predict(bundle, rows[i], &out[i]);
+    for (size_t i = 0; i < rows.size(); ++i) Predict(bundle, rows[i], Clock::now(), &out[i]);
   }
   // How many of them one thread had better ask for together, as they cost hardly more than one does, or less than another thread; 1 where
   // each is waited for. May change at any time.

@@ -1,4 +1,5 @@
-// Learning from a cache that is already full: the access records of the .cinfo files seed a history that began empty.
+// Learning from a cache that is already full: the access records of the .cinfo files seed a history that began empty. A scan that the
+// server's end interrupts begins again with its next start, whatever was saved meanwhile.
 //
 // An access in a .cinfo is one open as Decide sees it: one life of pfc's File object. A record that n accesses were merged into is read as
 // n opens at equal steps from its attach to its detach, in at most 8 points. Times are brought into order and not after now. The walk is

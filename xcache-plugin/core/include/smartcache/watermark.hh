@@ -9,11 +9,12 @@
 // by a model with other buckets. The age counts from the last open in the history, else from the last write of the .cinfo. With a portfolio
 // that is ready its vote ranks instead: what it does not hold goes first, then what has the lowest vote (file_portfolio.hh).
 // A run: one walk finds the worst files that free enough, and a quarter more in case some are open (worst.hh: memory goes with what is
-// removed); then they are removed, worst first, at most `files_per_minute`; a file that was opened since the walk is left. Nothing is done
-// without a model in use and without a portfolio: by age alone pfc's own purge ranks as well. Nothing is done either where all of the
-// cache's files are not enough: something else fills the disk. A run that does not get below `high` (all open, say) doubles the time until
-// the next one, up to ten minutes. dry_run: ranks, says what it would remove, and then waits as after a run that did not get there. One
-// thread of its own, of low priority. Thread-safe. Failure: counted results; the thread goes on whatever happens.
+// removed); then they are removed, worst first, at most `files_per_minute`, until that is done, or usage is at `low` whoever has made
+// room; a file that was opened since the walk is left. Nothing is done without a model in use and without a portfolio: by age alone pfc's
+// own purge ranks as well. Nothing is done either where all of the cache's files are not enough: something else fills the disk. A run that
+// does not get below `high` (all open, say) doubles the time until the next one, up to ten minutes. dry_run: ranks, says what it would
+// remove, and then waits as after a run that did not get there. One thread of its own, of low priority. Thread-safe. Failure: counted
+// results; the thread goes on whatever happens.
 #pragma once
 
 #include <atomic>
@@ -74,6 +75,8 @@ class Watermark {
   void Run(const DiskUsage& usage);
   double Value(const DiskFile& file, const Bundle* bundle, int64_t now_us, int64_t* last_us);
   Removal Remove(const std::vector<Candidate>& worst, int64_t needed);
+  // Whether the low mark is reached, where it is time to look.
+  bool LookedLow();
   bool MayRemoveOne();
   void Pause(bool reached);
   bool stopped() const { return stop_.load(std::memory_order_relaxed); }
@@ -96,7 +99,7 @@ class Watermark {
   // The thread's own.
   bool lowered_ = false, summed_ = false, said_others_ = false;
   DiskUsage sum_;
-  Steady::time_point next_sum_{}, next_run_{}, period_began_{};
+  Steady::time_point next_sum_{}, next_run_{}, next_look_{}, period_began_{};
   double pause_s_ = 0;
   int removed_ = 0;                   // in this period
   std::unique_ptr<Periodic> thread_;  // last: it uses all of the above
