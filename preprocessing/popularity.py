@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .access import access_schema
+from .privacy import of_a_user
 from .side_tables import keep, kept
 from .table import read
 
@@ -64,6 +65,7 @@ def publish(spark: SparkSession, config: Config, path: Path, now_us: int) -> Pub
         from pyspark.sql import functions as F
 
         named = found.where(F.length(F.col("dataset").cast("binary")).between(1, LONGEST_NAME))
+        named = named.where(~of_a_user(F.col("dataset"), config.privacy.user_paths))
         most = named.orderBy(F.desc(f"opens_{len(section.windows_s) - 1}"), "dataset").limit(section.datasets).orderBy("dataset")
         head = {
             "format": FORMAT,
@@ -113,7 +115,8 @@ def by_dataset(opens: DataFrame, windows_s: tuple[float, ...], now_us: int) -> D
         F.countDistinct("lfn").alias("files"),
         F.countDistinct("cache").alias("caches"),
         (F.sum(F.col(f"opens_{last}") - 1) / F.sum(f"opens_{last}")).alias("reopened"),
-        F.try_divide(F.sum("part"), F.sum("sized")).cast("double").alias("part_read"),
+        # Of decimals the quotient has six digits behind the point.
+        F.try_divide(F.sum("part").cast("double"), F.sum("sized").cast("double")).alias("part_read"),
         F.max("last_open_us").alias("last_open_us"),
     )
 

@@ -225,6 +225,10 @@ class Compaction(_Section):
     stream_every_s: Annotated[float, Field(ge=0)]
 
 
+class Privacy(_Section):
+    user_paths: list[Annotated[str, Field(pattern=r"^[^*]*[^*/][^*]*\*[^\x00-\x1f]*$", max_length=1024)]]
+
+
 class SideTable(_Section):
     file: Annotated[str, Field(pattern=r"^(/.*)?$")]
     refresh_s: Positive
@@ -407,6 +411,7 @@ class Config(_Section):
     spark: Spark
     streaming: Streaming
     compaction: Compaction
+    privacy: Privacy
     side_table: SideTable
     stats: Stats
     training_set: TrainingSet

@@ -127,7 +127,7 @@ def _of_opens(accesses: DataFrame, config: Config, days: list[date]) -> list[Tab
 
     width = config.stats.window_days
     # On the disk: it is read five times, and need not fit into memory.
-    prepared = opens.prepared(accesses).persist(StorageLevel.DISK_ONLY)
+    prepared = opens.prepared(accesses, config.privacy.user_paths).persist(StorageLevel.DISK_ONLY)
     try:
         named = opens.with_tiers(prepared, config.stats.tiers)
         sums = _moved(opens.added(named), ("cache", "tier"), lambda by_day: windows(by_day, days, width, opens.ADDED))

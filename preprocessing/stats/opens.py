@@ -21,9 +21,11 @@ large, never too small, so the bytes fetched for each byte used are a lower boun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
+from ..privacy import of_a_user
 from .moving import steps
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ ADDED_BLOCKS = ("lives", "disk_bytes", "used_bytes")
 #: What counts once in a window.
 ONCE = ("unique_files", "unique_bytes")
 OTHER = "other"
+#: The tier of what users keep for themselves.
+USER = "user"
 #: Sizes of blocks are an administrator's, so few: what a hostile record says beside them is left out.
 BLOCK_SIZES = 50
 #: pfc takes no smaller ones.
@@ -56,8 +60,11 @@ _AMOUNT = "decimal(18,0)"
 _MOST = 10**18 - 1
 
 
-def prepared(opens: DataFrame) -> DataFrame:
-    """The opens with `tier` and the amounts of one open: 0 where they are unknown. Persist it: it is read several times."""
+def prepared(opens: DataFrame, user_paths: Sequence[str]) -> DataFrame:
+    """The opens with `tier` and the amounts of one open: 0 where they are unknown. Persist it: it is read several times.
+
+    All that is below ``user_paths`` is one tier: the last level of such a name may be the user's.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -99,7 +106,7 @@ def prepared(opens: DataFrame) -> DataFrame:
         "cache",
         "day",
         "lfn",
-        F.element_at(F.split("dataset", "/"), -1).alias("tier"),
+        F.when(of_a_user(F.col("dataset"), user_paths), USER).otherwise(F.element_at(F.split("dataset", "/"), -1)).alias("tier"),
         F.when(in_first, F.col("blk_size")).alias("blk_size"),
         F.lit(1).cast(_AMOUNT).alias("opens"),
         _amount("known").alias("opened_bytes"),
