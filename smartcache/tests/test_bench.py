@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.main import get_command
@@ -364,6 +365,28 @@ def test_what_spark_took_is_kept_after_each_number_of_opens(folder, monkeypatch)
     assert page.write() == ["spark"]
     assert page.PAGE.read_text().count("| 1,000 |") == len(spark.BATCH) + 1
     assert [path.name for path in results.FOLDER.iterdir()] == ["spark.json"]
+
+
+@pytest.mark.parametrize("look_s", [0.001, 0.3])
+def test_looking_at_the_memory_leaves_the_machine_to_what_is_measured(monkeypatch, look_s):
+    now, looked = 1000.0, 0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    def look(pid):
+        nonlocal looked
+        looked += 1
+        sleep(look_s)
+        return looked, 1
+
+    monkeypatch.setattr(spark, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(spark, "_resident", look)
+    spent = spark._watch(SimpleNamespace(pid=1), lambda: now >= 1100.0)
+    assert 10 <= looked <= 1000
+    assert looked * look_s <= 0.06 * spent.seconds
+    assert spent.peak_bytes == looked + 1
 
 
 def test_a_jvm_that_is_about_to_become_another_program_counts_once(tmp_path):
