@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -137,11 +137,12 @@ def _of_opens(accesses: DataFrame, config: Config, days: list[date]) -> list[Tab
         blocks = _moved(
             opens.blocks(prepared, since), ("cache", "blk_size"), lambda by_day: windows(by_day, days, width, opens.ADDED_BLOCKS)
         )
+        fills = {(row["cache"], row["day"]): row["fill"] / row["answers"] / opens.PARTS for row in opens.fills(prepared).collect()}
     finally:
         prepared.unpersist()
     both = {key: {day: {**sums[key][day], **once[key][day]} for day in days} for key in sums}
     return [
-        _requests("caches", "cache", {**_by(both, 0), **_all(both)}, days),
+        _requests("caches", "cache", {**_by(both, 0), **_all(both)}, days, fills),
         _requests("tiers", "tier", _by(both, 1), days),
         _parts(parts, days),
         _blocks(blocks, days, config.stats.waste),
@@ -200,10 +201,15 @@ def _total(group: Sequence[dict[date, Values]]) -> dict[date, Values]:
     return {day: {name: sum(each[day][name] for each in group) for name in group[0][day]} for day in group[0]}
 
 
-def _requests(name: str, key: str, found: dict[str, dict[date, Values]], days: Iterable[date]) -> Table:
+def _requests(
+    name: str, key: str, found: dict[str, dict[date, Values]], days: Iterable[date], fills: dict[Key, float] | None = None
+) -> Table:
+    """``fills``: how full a disk was, by key and day; None where what ``found`` is about has no disk."""
     sums = (*opens.ADDED, *opens.ONCE)
     shares = ("part_read", "reopened", "reported_hit_rate", "true_hit_rate")
     table = Table(name, (("day", "day"), (key, "text"), *((each, "int") for each in sums), *((each, "share") for each in shares)))
+    if fills is not None:
+        table = replace(table, columns=(*table.columns, ("fill", "share")))
     for day in days:
         for of in sorted(found, key=lambda each: (each != ALL, each)):
             v = found[of][day]
@@ -215,7 +221,8 @@ def _requests(name: str, key: str, found: dict[str, dict[date, Values]], days: I
                     _share(v["hit_bytes"], v["counted_bytes"]),
                     None if missed is None else 1 - missed,
                 )
-                table.rows.append((day, of, *(v[each] for each in sums), *figures))
+                disk = () if fills is None else (fills.get((of, day)),)
+                table.rows.append((day, of, *(v[each] for each in sums), *figures, *disk))
     return table
 
 

@@ -55,6 +55,8 @@ USER = "user"
 BLOCK_SIZES = 50
 #: pfc takes no smaller ones.
 LEAST_BLOCK = 4096
+#: What the fill of a disk is counted in: sums of whole numbers are the same in any order.
+PARTS = 1_000_000
 #: An amount that is added. Ten digits above it are left for the sum.
 _AMOUNT = "decimal(18,0)"
 _MOST = 10**18 - 1
@@ -108,6 +110,7 @@ def prepared(opens: DataFrame, user_paths: Sequence[str]) -> DataFrame:
         "lfn",
         F.when(of_a_user(F.col("dataset"), user_paths), USER).otherwise(F.element_at(F.split("dataset", "/"), -1)).alias("tier"),
         F.when(in_first, F.col("blk_size")).alias("blk_size"),
+        F.when(F.col("fill") >= 0, F.round(F.least("fill", F.lit(1.0)) * PARTS)).cast("long").alias("fill"),
         F.lit(1).cast(_AMOUNT).alias("opens"),
         _amount("known").alias("opened_bytes"),
         _amount("read").alias("read_bytes"),
@@ -148,6 +151,13 @@ def unique(opens: DataFrame, width: int) -> DataFrame:
     uses = uses.withColumn("unique_files", F.lit(1).cast(_AMOUNT))
     parts = steps(uses, ("cache", "tier", "lfn"), width, ONCE)
     return parts.groupBy("cache", "tier", "day").agg(*(F.sum(name).alias(name) for name in ONCE))
+
+
+def fills(opens: DataFrame) -> DataFrame:
+    """How full the disk was when opens were answered, by `cache` and `day`: the sum in millionths as `fill`, of so many `answers`."""
+    from pyspark.sql import functions as F
+
+    return opens.where(F.col("fill").isNotNull()).groupBy("cache", "day").agg(F.sum("fill").alias("fill"), F.count("fill").alias("answers"))
 
 
 def parts_read(opens: DataFrame) -> DataFrame:

@@ -24,6 +24,7 @@ MEANINGS = (
     "requested: the sizes of the files, each time that one was opened; read: what clients read of them; unique: each file once in the "
     "window, what a cache would hold that held everything that was asked for in it; stored: what was "
     "written to the cache's disk in the window, not the volume that it holds",
+    "disk filled: the share of the cache's disk that was in use when its plugin was asked, the mean of that day alone",
     "reported hit rate: pfc's b_hit of all that it counts. It counts a byte as a hit though the same open had it fetched a moment before",
     "true hit rate: 1 - fetched / delivered, by what came in over the network (blocks as they are stored, and what was passed by) and what "
     "the clients of the same opens read. Below zero: more was fetched than read",
@@ -78,9 +79,12 @@ def _of_opens(measured: Measured) -> list[str]:
         )
     )
     head = ("cache", "opens", "requested", "read", "unique", "stored", "part read", "reopened", "reported hit rate", "true hit rate")
-    parts.append(
-        page.table(f"The window that ends with {last}", head, [_requests(row, "cache") for row in tables["caches"].dicts(day=last)])
-    )
+    filled = {cache: _series(tables["caches"].dicts(cache=cache), "fill") for cache in _most(measured, "caches", "cache", caches)}
+    filled = {cache: points for cache, points in filled.items() if any(value is not None for _, value in points)}
+    if filled:
+        parts.append(page.image(_picture("Disk filled", "The mean of each day, by cache.", [("filled", share, filled)])))
+    rows = [(*_requests(row, "cache"), _rate(row["fill"])) for row in tables["caches"].dicts(day=last)]
+    parts.append(page.table(f"The window that ends with {last}", (*head, "disk filled"), rows))
 
     parts.append(page.heading("Hit rate"))
     rates = {"reported": _series(everything, "reported_hit_rate"), "true": _series(everything, "true_hit_rate")}

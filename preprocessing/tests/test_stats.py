@@ -55,6 +55,8 @@ def opens(seed, count):
             "dataset": f"/store/user/{tier}" if tier == "MINIAOD" else f"/store/x/{tier}",
         }
         made |= {"_delivered": 0, "_fetched": 0, "_disk": 0, "_used": None}
+        if number % 3:
+            made["fill"] = number % 8 / 8 - 0.125  # -1/8: unknown
         rows.append(made | columns)
         return rows[-1]
 
@@ -210,6 +212,8 @@ def test_requests_by_cache(site, measured):
             assert got["reported_hit_rate"] == pytest.approx(wanted["hit_bytes"] / wanted["counted_bytes"])
             assert got["reopened"] == pytest.approx(1 - wanted["unique_files"] / wanted["opens"])
             assert got["part_read"] == pytest.approx(wanted["sized_read_bytes"] / wanted["sized_bytes"])
+            fills = [row["fill"] for row in own if row["day"] == day and row["fill"] is not None and row["fill"] >= 0 and cache != ALL]
+            assert got["fill"] == (pytest.approx(sum(fills) / len(fills), abs=1e-6) if fills else None)
 
 
 def tier_of(row):
@@ -311,6 +315,7 @@ def test_one_cache_and_hostile_numbers(site, spark, tmp_path, write_config):
             "lfn": f"/h{number % 3}",
             "dataset": "",
             "size": most,
+            "fill": float("nan") if number % 2 else 1e30,
         }
         hostile |= {
             "b_read": most,
@@ -326,6 +331,7 @@ def test_one_cache_and_hostile_numbers(site, spark, tmp_path, write_config):
     found = measure(spark, load(config), Request(FIRST, FIRST, (CACHES[0],)))
     (row,) = found.tables["caches"].dicts(cache=CACHES[0])
     assert row["opened_bytes"] > 30 * (10**18 - 1) - 1
+    assert 0.9 < row["fill"] <= 1
     assert not found.tables["caches"].dicts(cache=CACHES[1])
     assert found.missing == (f"no jobs table ({tmp_path}/jobs)",)
     with pytest.raises(StatsError, match="neither an open nor a job from"):
@@ -349,7 +355,8 @@ def test_command(site, measured, tmp_path, command):
     text = (tmp_path / "out/report.html").read_text()
     assert "<b>$x" not in text
     assert not re.search(r'(src|href)="(?!data:)', text)
-    assert text.count("<img") >= 7
+    assert text.count("<img") >= 8
+    assert "disk filled" in text
 
     wrong = command(config, "stats", "--output", tmp_path / "out", "--from", "yesterday", status=2)
     assert wrong.stderr.strip() == "--from: 'yesterday' is no day; write 2026-05-01"
