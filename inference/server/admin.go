@@ -46,29 +46,51 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request) *failure {
 	return nil
 }
 
-// change begins an administrative call: it waits for its turn and takes away the connection's time limits, which are those of predictions.
-func (s *server) change(w http.ResponseWriter, r *http.Request) (done func(), _ *http.ResponseController, _ *failure) {
-	control := http.NewResponseController(w)
+// maxUploads is how many may be under way at once: each has its files on the disk, and one whose body comes slowly must not be in the way of others.
+const maxUploads = 8
+
+// untimed takes away a connection's time limits, which are those of predictions, until answer gives the answer its own.
+func (s *server) untimed(w http.ResponseWriter) (control *http.ResponseController, answer func(), _ *failure) {
+	control = http.NewResponseController(w)
 	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {
 		s.log.Error("time limits can't be set", "error", err)
 		return nil, nil, internal("request")
 	}
+	return control, func() {
+		// That of a connection that is gone can't be set, and need not be.
+		_ = control.SetWriteDeadline(time.Now().Add(s.config.requestTimeout))
+	}, nil
+}
+
+// wait is for one's turn, which get waits for as long as its context lasts.
+func (s *server) wait(w http.ResponseWriter, r *http.Request, get func(context.Context) (func(), *failure)) (free func(), _ *failure) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.requestTimeout)
 	defer cancel()
-	free, failed := s.models.change(ctx)
+	free, failed := get(ctx)
 	if failed != nil {
 		w.Header().Set("Retry-After", "1")
-		return nil, nil, failed
+	}
+	return free, failed
+}
+
+// change begins a call that changes the models, and has no body any more: it waits for its turn, without the connection's time limits.
+func (s *server) change(w http.ResponseWriter, r *http.Request) (done func(), _ *failure) {
+	_, answer, failed := s.untimed(w)
+	if failed != nil {
+		return nil, failed
+	}
+	free, failed := s.wait(w, r, s.models.change)
+	if failed != nil {
+		return nil, failed
 	}
 	return func() {
 		free()
-		// From here the answer has its time. That of a connection that is gone can't be set, and need not be.
-		_ = control.SetWriteDeadline(time.Now().Add(s.config.requestTimeout))
-	}, control, nil
+		answer()
+	}, nil
 }
 
-// upload answers POST /upload: unpacked beside the models, loaded and compared with its golden rows, then renamed into place and served. After
-// any failure nothing of it is left.
+// upload answers POST /upload: unpacked beside the models as it comes; then, once nobody else changes them, loaded and compared with its golden
+// rows, renamed into place and served. After any failure nothing of it is left.
 func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 	if err := s.authorize(w, r); err != nil {
 		w.Header().Set("Connection", "close")
@@ -79,11 +101,18 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 		w.Header().Set("Connection", "close")
 		return tooLarge(limit)
 	}
-	done, control, failed := s.change(w, r)
+	control, answer, failed := s.untimed(w)
 	if failed != nil {
 		return failed
 	}
-	defer done()
+	defer answer()
+	free, failed := s.wait(w, r, func(ctx context.Context) (func(), *failure) {
+		return take(ctx, s.uploads, "too many uploads are under way: try again")
+	})
+	if failed != nil {
+		return failed
+	}
+	defer free()
 
 	folder, err := os.MkdirTemp(s.config.modelDir, uploadPrefix)
 	if err != nil {
@@ -124,6 +153,12 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return badRequest("body: the connection is gone: %v", err)
 	}
+	// Only now: a body may take long.
+	done, failed := s.wait(w, r, s.models.change)
+	if failed != nil {
+		return failed
+	}
+	defer done()
 
 	start := time.Now()
 	installed, failed := s.models.install(filepath.Join(folder, name), name)
@@ -187,7 +222,7 @@ func (s *server) removeNamed(w http.ResponseWriter, r *http.Request, name string
 	if !modelName.MatchString(name) {
 		return badRequest("model: must be a name of A-Z a-z 0-9 _, is %s", shown(name))
 	}
-	done, _, err := s.change(w, r)
+	done, err := s.change(w, r)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"net/textproto"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -289,6 +290,50 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 	}
 	if status, body := e.admin("POST", "/upload", with()); status != 200 {
 		t.Errorf("the whole model: %d %s", status, body)
+	}
+}
+
+// TestSlowUploadsHoldUpNobody has bodies of which no more comes, as many as there may be but one; the others change what they want meanwhile.
+func TestSlowUploadsHoldUpNobody(t *testing.T) {
+	e := start(t, modelDir(t), func(c *config) { c.requestTimeout = 10 * time.Minute })
+	whole := archive(t, packed(t, "reuse_v1", "reuse_v1", nil)...).Bytes()
+	half := len(whole) / 2
+	var slow sync.WaitGroup
+	var rest []func()
+	for range maxUploads - 1 {
+		body, feed := io.Pipe()
+		slow.Go(func() {
+			if status, answer := e.admin("POST", "/upload", body); status != 200 {
+				t.Errorf("the slow one: %d %s", status, answer)
+			}
+		})
+		if _, err := feed.Write(whole[:half]); err != nil {
+			t.Fatal(err)
+		}
+		rest = append(rest, func() {
+			if _, err := feed.Write(whole[half:]); err != nil {
+				t.Error(err)
+			}
+			feed.Close()
+		})
+	}
+	for len(e.server.uploads) < maxUploads-1 {
+		runtime.Gosched()
+	}
+	if status, answer := e.admin("POST", "/upload", archive(t, packed(t, "reuse_v2", "reuse_v2", nil)...)); status != 200 {
+		t.Errorf("upload: %d %s", status, answer)
+	}
+	if status, answer := e.admin("DELETE", "/delete/reuse_v2", nil); status != 200 {
+		t.Errorf("delete: %d %s", status, answer)
+	}
+	for _, finish := range rest {
+		finish()
+	}
+	slow.Wait()
+	want := expected(t, "reuse_v1")
+	e.mustPredict("reuse_v1", want.Inputs[0], want.Outputs[0])
+	if left := files(t, e.folder); slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(file string) bool { return strings.Contains(file, uploadPrefix) }) {
+		t.Errorf("files of uploads are left: %v", left)
 	}
 }
 

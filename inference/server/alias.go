@@ -132,7 +132,7 @@ func (s *server) setParams(w http.ResponseWriter, r *http.Request) *failure {
 	if params.Alias != "" && !modelName.MatchString(params.Alias) {
 		return badRequest("alias: must be a name of A-Z a-z 0-9 _, is %s", shown(params.Alias))
 	}
-	done, _, failed := s.change(w, r)
+	done, failed := s.change(w, r)
 	if failed != nil {
 		return failed
 	}

@@ -148,11 +148,16 @@ func (r *registry) countLeftOut() int {
 
 // change waits for the right to change the folder; done gives it back.
 func (r *registry) change(ctx context.Context) (done func(), err *failure) {
+	return take(ctx, r.slot, "another upload or delete is under way: try again")
+}
+
+// take waits for one of the slots; free gives it back.
+func take(ctx context.Context, slots chan struct{}, busy string) (free func(), err *failure) {
 	select {
-	case r.slot <- struct{}{}:
-		return func() { <-r.slot }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
-		return nil, fail(http.StatusServiceUnavailable, "busy", "another upload or delete is under way: try again")
+		return nil, fail(http.StatusServiceUnavailable, "busy", "%s", busy)
 	}
 }
 

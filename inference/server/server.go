@@ -31,6 +31,7 @@ type server struct {
 	metrics     *metrics
 	credentials atomic.Pointer[credentials] // never nil
 	ready       atomic.Bool
+	uploads     chan struct{} // a slot for each that is under way
 	http        *http.Server
 
 	predictions []*route // by POST: the same for fastConn and for net/http
@@ -50,7 +51,7 @@ func newServer(c config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.list, models.countLeftOut)}
+	s := &server{config: c, log: log, models: models, started: time.Now(), metrics: newMetrics(models.list, models.countLeftOut), uploads: make(chan struct{}, maxUploads)}
 	s.credentials.Store(c.credentials)
 	models.open = func(folder, name string) (*model, error) {
 		return openModel(folder, name, c.batching, func(rows int) { s.metrics.runRows.Observe(float64(rows)) })
