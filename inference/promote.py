@@ -128,7 +128,7 @@ def _judge(
         readable = answers[0].passed
         if readable and (gates.all_passed(answers) or force):
             candidate = bundles.read(folder)
-            champion = _champion(registry, previous, Path(scratch), force)
+            champion = _champion(registry, previous, Path(scratch), force) if config.gates.replay_days else ""
             if previous is not None and isinstance(champion, Bundle):
                 judged.against = replay.known_as(previous.number, previous.run_id)
             answers += replay.check(config, candidate, champion, progress)
@@ -179,8 +179,8 @@ def _try_out(fleet: Fleet, named: Bundle, config: Config) -> tuple[list[Gate], l
     ]
     said = "; ".join(str(error) for error in refused.values())
     answers = [rollout.gate(said, False, limit)] if refused else fleet.answered(name, limit)
-    if not answers and fleet.members:
-        answers, note = _evaluated_here(named, limit)
+    if not answers:
+        answers, note = _evaluated_here(named, limit, "no endpoint can be asked from here" if fleet.members else "there is no endpoint")
         notes += note
     if found:
         answers.append(latency.gate(found, config.gates))
@@ -189,12 +189,12 @@ def _try_out(fleet: Fleet, named: Bundle, config: Config) -> tuple[list[Gate], l
     return answers, notes
 
 
-def _evaluated_here(named: Bundle, limit: float) -> tuple[list[Gate], list[str]]:
+def _evaluated_here(named: Bundle, limit: float, why: str) -> tuple[list[Gate], list[str]]:
     """No endpoint has answered for the SavedModel: TensorFlow does, where it is installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return [], [
-            "saved_model: not evaluated, as no endpoint can be asked from here and TensorFlow is not installed (smartcache[train]); "
-            "`smartcache watch` compares it before it serves"
+            f"saved_model: not evaluated, as {why} and TensorFlow is not installed (smartcache[train]); "
+            "`smartcache watch` compares it before an endpoint serves it"
         ]
     return [gates.saved_model(named, limit)], []
 

@@ -166,7 +166,7 @@ def _tried(folder: BundleDir, state: dict[str, Any], name: str) -> Tried:
 
 def _compared(compare: Compare | None, tried: Sequence[Tried], champion: str) -> tuple[Comparison | None, str]:
     """Of the versions that are tried, and of the champion."""
-    names = sorted({each.version for each in tried if each.version})
+    names = sorted({each.version for each in tried if each.version}, key=_number)
     if compare is None or not names:
         return None, ""
     try:
@@ -179,6 +179,12 @@ def _compared(compare: Compare | None, tried: Sequence[Tried], champion: str) ->
         rows=[row for row in found.rows if row.version in shown],
         agreements=[each for each in found.agreements if each.version in shown and each.shadow in shown],
     ), ""
+
+
+def _number(name: str) -> int:
+    """Of a version, by the name that it is served under; what is named otherwise comes before all versions."""
+    digits = name.rpartition("_v")[2]
+    return int(digits) if digits.isdecimal() else -1
 
 
 def _untried(tried: Iterable[Tried], name: str) -> Iterator[str]:

@@ -101,6 +101,13 @@ def test_there_and_back(registry):
         promotion.rollback(registry)
 
 
+def test_a_champion_that_nothing_is_compared_with_is_not_downloaded(registry):
+    """Nobody replays here."""
+    promotion.promote(registry, CONFIG, HASH, 1)
+    assert promotion.promote(registry, CONFIG, HASH, 2).moved
+    assert registry.downloads == 2
+
+
 def test_promoting_the_champion_again_keeps_the_way_back(registry):
     promotion.promote(registry, CONFIG, HASH, 1)
     promotion.promote(registry, CONFIG, HASH, 2)
@@ -229,6 +236,15 @@ def test_where_tensorflow_is_not_installed_either_it_is_said(registry, server, m
     done = promotion.promote(registry, FAST, HASH, 1, fleet=server.fleet)
     assert done.moved
     assert done.notes[-1].startswith("saved_model: not evaluated, as no endpoint can be asked from here and TensorFlow is not installed")
+
+
+def test_where_there_is_no_endpoint_the_saved_model_is_evaluated_too(registry, exported, monkeypatch):
+    done = promotion.promote(registry, FAST, HASH, registry.add(exported), fleet=Fleet([], wait_s=0))
+    assert done.moved
+    assert done.gates[-1].name == "saved_model"
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    done = promotion.promote(registry, FAST, HASH, 1, fleet=Fleet([], wait_s=0))
+    assert done.notes[-1].startswith("saved_model: not evaluated, as there is no endpoint and TensorFlow is not installed")
 
 
 @pytest.mark.parametrize("status", [401, 403, 503])

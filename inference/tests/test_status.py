@@ -252,6 +252,19 @@ def test_figures_that_cannot_be_had_hide_nothing_else(site, capsys):
     assert status.gather(site.registry, [site.folder], site.endpoints).comparison_note == "", "nobody has asked"
 
 
+def test_of_two_that_are_tried_the_newer_one_is_compared():
+    """By their numbers: as text the tenth comes before the ninth."""
+    tried = [status.Tried(f"/{name}", name, None, 0.1, shadow=False, right=True, note="") for name in ("reuse_v10", "reuse_v9", "other")]
+    asked = []
+
+    def compared(name):
+        asked.append(name)
+        raise compare.CompareError("no table")
+
+    assert status._compared(compared, tried, "reuse_v8") == (None, "no table")
+    assert asked == ["reuse_v10"]
+
+
 def test_a_challenger_that_nobody_tries(site, capsys):
     """The alias is there, as after each training, but the site has neither a canary nor a shadow: nothing is pending."""
     site.registry.aliases["challenger"] = site.publish({"smartcache.gates": "passed"})
