@@ -14,7 +14,10 @@ rid of it in the same round.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 from smartcache.config import Config
@@ -22,9 +25,10 @@ from smartcache.config import Config
 from . import bundle as bundles
 from . import gates
 from .bundle import Bundle, BundleError
+from .fetched import Overtaken
 from .install import BundleDir
 from .pause import Pause, Pauses
-from .registry import CHALLENGER, Registry, RegistryAbsent, RegistryError, Version
+from .registry import CHALLENGER, GivenUp, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway
 
@@ -52,6 +56,8 @@ class Challengers:
         self._pause = Pause(*pauses)
         #: Of the one that is tried, where an endpoint does not take it any more.
         self._pauses_kept = Pauses(*pauses)
+        #: When the alias is looked at again while a download is waited for.
+        self._next_s = 0.0
 
     def writer(self) -> AbstractContextManager[None]:
         """Be the one writer there, where there is to be anything; what a killed process left half done is removed."""
@@ -60,7 +66,8 @@ class Challengers:
     def follow(self, champion: Version | None) -> str:
         """Have what the alias names be tried, or nothing; a line for a person where that changed anything, else empty.
 
-        On disk is what is tried, and nothing else. Raises :class:`NotTried` and what registry and disk raise; what is tried then stays.
+        On disk is what is tried, and nothing else. Raises :class:`NotTried` and what registry and disk raise; what is tried then stays. So
+        it does where the alias, or the champion's, is moved while its bundle is downloaded: :class:`~.fetched.Overtaken`.
         """
         wanted = self._registry.alias(CHALLENGER) if self._config.challenger.wanted else None
         before = self.folder.current()
@@ -80,7 +87,10 @@ class Challengers:
         if said := self._pause.standing(key):
             raise NotTried(said)
         try:
-            self._bring(wanted, name)
+            self._bring(wanted, name, partial(self._waiting, wanted, champion))
+        except GivenUp as error:  # nobody is to wait so long in each round
+            self._pause.failed(key, str(error))
+            raise
         except RegistryAbsent:
             raise
         except (RegistryError, NotTried, OSError) as error:
@@ -124,11 +134,25 @@ class Challengers:
         ways = [f"canary, {settings.canary_share:.4g} of the files"] if settings.canary_share > 0 else []
         return ", ".join([*ways, *(["shadow"] if settings.shadow else [])])
 
-    def _bring(self, version: Version, name: str) -> None:
+    def _waiting(self, wanted: Version, champion: Version | None) -> None:
+        """Called while ``wanted`` is downloaded: nobody waits for one that is the challenger no more."""
+        self._fleet.waiting()
+        if time.monotonic() < self._next_s:
+            return
+        try:
+            now = self._registry.alias(CHALLENGER)
+        except (RegistryError, OSError):
+            now = wanted
+        self._next_s = time.monotonic() + self._config.watch.poll_s
+        if now is None or (now.number, now.run_id) != (wanted.number, wanted.run_id):
+            raise Overtaken(champion)
+
+    def _bring(self, version: Version, name: str, waiting: Callable[[], None]) -> None:
         """From the registry to the endpoints, which have to take it, and then into its place on disk."""
         self.folder.folder.mkdir(parents=True, exist_ok=True)
+        self._next_s = time.monotonic() + self._config.watch.poll_s
         with self.folder.incoming() as incoming:
-            downloaded = self._registry.download_bundle(version, incoming, self._fleet.waiting)
+            downloaded = self._registry.download_bundle(version, incoming, waiting)
             answers = gates.check_folder(downloaded, self._config.gates, self._schema_hash)
             failed = [gate for gate in answers if gate.name in NEEDED and not gate.passed]
             if failed:

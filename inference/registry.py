@@ -53,6 +53,10 @@ class RegistryAbsent(RegistryError):
     """The registry cannot be reached."""
 
 
+class GivenUp(RegistryAbsent):
+    """The registry can be reached, maybe, but has not answered in the time that anybody waits."""
+
+
 class BundleGone(RegistryError):
     """The registry says that a run, or its bundle, is not there: that is no trouble of the moment."""
 
@@ -272,7 +276,7 @@ class Registry:
                     call.add_done_callback(calls.discard)
                 call.add_done_callback(lambda _: afterwards())
         if given_up:
-            raise RegistryAbsent(f"MLflow at {self.uri} cannot be reached: it has not answered in full within {most_s:g} s")
+            raise GivenUp(f"MLflow at {self.uri} cannot be reached: it has not answered in full within {most_s:g} s")
         return call.result()
 
 

@@ -9,6 +9,7 @@ from smartcache import config as configs
 from smartcache.inference import bundle as bundles
 from smartcache.inference.install import BundleDir
 from smartcache.inference.pause import Pause, Pauses
+from smartcache.inference.registry import GivenUp
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests.fakes import METRICS, FakeRegistry, site_config
@@ -138,6 +139,49 @@ def test_a_torn_download_is_fetched_again(watch, registry, said):
     registry.torn = False
     assert watch.round()
     assert tried(watch) == "reuse_v2"
+
+
+@pytest.mark.parametrize(("alias", "number"), [("challenger", 4), ("challenger", None), ("champion", 4)])
+def test_its_download_is_not_waited_for_where_an_alias_moves(watch, registry, monkeypatch, alias, number):
+    assert watch.round()
+    registry.aliases["challenger"] = 2
+    download = registry.download_bundle
+
+    def moved_meanwhile(version, folder, waiting):
+        if version.number == 2 and registry.aliases != moved:
+            registry.aliases = dict(moved)
+            watch._lookout._next_s = watch.challengers._next_s = 0.0  # it is time to look
+            waiting()
+            raise AssertionError("it is waited for")
+        return download(version, folder, waiting)
+
+    moved = {name: to for name, to in {**registry.aliases, alias: number}.items() if to is not None}
+    monkeypatch.setattr(registry, "download_bundle", moved_meanwhile)
+    watch.round()
+    assert watch._overtaken, "the next round comes at once"
+    assert watch.round()
+    assert watch.bundles_.current() == f"reuse_v{moved['champion']}"
+    assert tried(watch) == (f"reuse_v{moved['challenger']}" if "challenger" in moved else None)
+    assert not list(watch.challengers.folder.folder.glob(".incoming-*"))
+
+
+def test_a_download_that_never_ends_is_begun_ever_more_rarely(watch, registry, monkeypatch):
+    """Each holds up a round for as long as anybody waits."""
+    now = [1000.0]
+    watch.challengers._pause = Pause(5.0, 60.0, clock=lambda: now[0])
+    assert watch.round()
+    registry.aliases["challenger"] = 2
+    begun = []
+
+    def trickles(*_):
+        begun.append(now[0] - 1000.0)
+        raise GivenUp("MLflow cannot be reached: it has not answered in full")
+
+    monkeypatch.setattr(registry, "download_bundle", trickles)
+    for second in range(40):
+        now[0] = 1000.0 + second
+        assert not watch.round()
+    assert begun == [0, 5, 15, 35]
 
 
 def test_its_trouble_holds_up_no_champion(watch, registry):
