@@ -131,6 +131,8 @@ def start_cache(
         f"pfc.blocksize {BLOCK_BYTES // 1024}k",
         "pfc.ram 1g",
         "pfc.prefetch 0",
+        # Else XRootD 5.5.3 fails reads past the end of a file that a decision plugin does not have stored.
+        "pfc.cschk nonet",
         # The fractions are of the whole file system and never reached before `files` is: that is what bounds the cache here.
         # A size without a unit would be taken as a fraction.
         f"pfc.diskusage 0.98 0.99 files {size.base // 1024}k {size.nominal // 1024}k {size.maximum // 1024}k "

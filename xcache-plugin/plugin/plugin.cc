@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 
 #include "XrdOuc/XrdOucGatherConf.hh"
@@ -89,6 +90,17 @@ std::optional<double> PurgeMark() {
   const double mark = std::strtod(high.c_str(), &end);
   const bool share = end != high.c_str() && (*end == '\0' || *end == ' ') && mark > 0 && mark <= 1;
   return share ? std::optional(mark) : std::nullopt;
+}
+
+// Whether pfc checks the checksums of what comes over the network: it does unless it is told otherwise.
+bool ChecksNetwork() {
+  std::istringstream words(ServerDirective("pfc.cschk").value_or(""));
+  bool checks = true;
+  for (std::string word; words >> word;) {
+    if (word == "off" || word == "nonet") checks = false;
+    if (word == "net") checks = true;
+  }
+  return checks;
 }
 
 class SmartCacheDecision : public XrdPfc::Decision {
@@ -164,6 +176,9 @@ class SmartCacheDecision : public XrdPfc::Decision {
       evictor_ = std::move(evictor);
       decider_ = std::move(decider);
       if (config.evictor.enabled && config.evictor.capacity_bytes == 0) ComparePurgeMark(config);
+      if (XrdMajorVNUM(XrdVNUMBER) == 5 && ChecksNetwork())
+        Say("pfc.cschk checks what comes over the network, which is its default: with XRootD 5.5.3 a read past the end of a file that is "
+            "not stored then fails, whichever decision plugin there is; add `pfc.cschk nonet` to the server's configuration");
       Say("ready: " + CacheId() + ", configuration " + (path.empty() ? "defaults" : path));
     } catch (const std::exception& problem) {
       Refuse(problem.what());

@@ -64,6 +64,12 @@ def _least_growth(readings: Sequence[int]) -> float:
     return min((after - before for before, after in itertools.pairwise(readings)), default=math.inf)
 
 
+def anonymous_bytes(pid: int) -> int:
+    """Bytes of the process's own, in RAM."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Anonymous: +(\d+) kB", rollup, re.MULTILINE)[1]) * 1024
+
+
 class Watch:
     """See the module."""
 
@@ -95,9 +101,7 @@ class Watch:
         raise AssertionError(f"after each {opens} opens there were {memory} bytes and {descriptors} file descriptors")
 
     def memory(self) -> int:
-        """Bytes of the server's own, in RAM."""
-        rollup = Path(f"/proc/{self.site.cache.process.pid}/smaps_rollup").read_text()
-        return int(re.search(r"^Anonymous: +(\d+) kB", rollup, re.MULTILINE)[1]) * 1024
+        return anonymous_bytes(self.site.cache.process.pid)
 
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.site.cache.process.pid}/fd").iterdir()))

@@ -30,10 +30,10 @@ class RawClient:
         self._answer()
         self._ask(LOGIN, struct.pack(">i8s4B", 1, b"raw", 0, 0, 4, 0))
 
-    def content(self, path: bytes, size: int) -> bytes:
-        """Open ``path``, read ``size`` bytes, close. Raises :class:`Refused`."""
+    def content(self, path: bytes, size: int, offset: int = 0) -> bytes:
+        """Open ``path``, read ``size`` bytes from ``offset`` on, or what there is of them, close. Raises :class:`Refused`."""
         handle = self._ask(OPEN, struct.pack(">HH12x", 0, OPEN_READ), path)[:4]
-        data = self._ask(READ, struct.pack(">4sqi", handle, 0, size))
+        data = self._ask(READ, struct.pack(">4sqi", handle, offset, size))
         self._ask(CLOSE, struct.pack(">4s12x", handle))
         return data
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from plugin_endpoint import ADMIT, BYPASS, EVICT, Endpoint
+from plugin_raw import RawClient
 from plugin_site import FILE_BYTES, Site, another_site, wait_until
 
 from smartcache import _core
@@ -17,6 +19,8 @@ from smartcache.local import xrootd
 from smartcache.local.ports import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.slow
+
+CHECKSUMS = "SmartCache_Config: pfc.cschk checks what comes over the network"
 
 
 def test_without_a_model_everything_is_admitted_and_logged(site: Site) -> None:
@@ -46,6 +50,25 @@ def test_bypass_leaves_nothing_on_disk(site: Site) -> None:
     assert not site.on_disk("/store/set/1.root")
     assert site.opened("/store/set/2.root")["answer"] == "admit"
     assert site.on_disk("/store/set/2.root")
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
+def test_a_read_past_the_end_gives_what_there_is(stored: bool, site: Site) -> None:
+    lfn = "/store/set/1.root"
+    site.start("" if stored else '[policy]\nnever_admit = ["/store/set/1"]\n')
+    content = (site.origin_data / lfn.lstrip("/")).read_bytes()
+    with RawClient(site.cache.port) as client:
+        assert client.content(lfn.encode(), FILE_BYTES + 1) == content
+        assert client.content(lfn.encode(), 100, FILE_BYTES - 10) == content[-10:]
+        assert client.content(lfn.encode(), 100, FILE_BYTES) == b""
+    assert site.on_disk(lfn) is stored
+    assert CHECKSUMS not in site.server_log()
+
+
+def test_checksums_of_the_network_with_which_such_a_read_fails_are_warned_of(site: Site) -> None:
+    site.start(directives=["pfc.cschk net"])
+    wait_until(lambda: "SmartCache_Config: ready:" in site.server_log(), "ready")
+    assert (CHECKSUMS in site.server_log()) is bool(re.search(r"xrd version v5\.", site.server_log()))
 
 
 def test_the_model_decides_and_evict_removes_the_file(site: Site, endpoint: Endpoint) -> None:
