@@ -31,6 +31,7 @@ All functions are pure: the same state, records and clock give the same outcome,
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -243,6 +244,12 @@ def access_row(opened: Record, decision: Record | None, pfc: Record | None, data
     if _bypassed(decision):
         row |= {"b_hit": 0, "b_miss": 0, "b_bypass": read}
     return row
+
+
+def row_text(row: Record) -> str:
+    """A row as JSON, as Spark reads it by the schema of the table; what is not known is not there."""
+    known = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(known | {"day": row["day"].isoformat()}, separators=(",", ":"))
 
 
 def _stand_still(state: State, now_ms: int, due_ms: int, times: Times) -> None:

@@ -25,7 +25,7 @@ from smartcache.config import ConfigError
 from . import background
 from .access import COLUMNS, PARTITIONS, access_schema
 from .core import core_toml, namer
-from .join import Record, State, Times, advance
+from .join import State, Times, advance, row_text
 from .records import JOB, KINDS, OF_OPENS, parsed, topics
 from .session import spark_session
 from .storage import Hadoop
@@ -302,7 +302,7 @@ def _processor(times: Times, core_text: str) -> Any:
             else:
                 self._store.update((json.dumps(state.to_json(), separators=(",", ":")), outcome.wake_ms))
             for row in outcome.rows:
-                yield make(_text(row), None, None)
+                yield make(row_text(row), None, None)
             for what, count in outcome.dropped.items():
                 yield make(None, what, count)
 
@@ -310,12 +310,6 @@ def _processor(times: Times, core_text: str) -> Any:
             pass
 
     return Joiner()
-
-
-def _text(row: Record) -> str:
-    """A row as JSON, as Spark reads it by the schema of the table."""
-    known = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(known | {"day": row["day"].isoformat()}, separators=(",", ":"))
 
 
 def require_own(files: Reader, table: str, checkpoint: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from smartcache.preprocessing.access import COLUMNS
-from smartcache.preprocessing.join import DECISION, MOST_DECISIONS, OPEN, PFC, Outcome, State, Times, advance, match
+from smartcache.preprocessing.join import DECISION, MOST_DECISIONS, OPEN, PFC, Outcome, State, Times, advance, match, row_text
 
 T0 = 1_790_000_000
 CACHE, LFN = "cache.site:1094", "/store/mc/C/P/T/f.root"
@@ -104,6 +104,7 @@ def test_all_three_make_a_row_at_once():
     assert (row["answer"], row["reason"], row["model"], row["score"], row["probability"]) == ("admit", "model", "reuse_v1", 0.5, 1.0)
     assert (row["decision_id"], row["pfc_id"], row["known_size"]) == (f"{CACHE}/7/1", f"{CACHE}/1/3/0", -1)
     assert row["dataset"] == "/store/mc/C/P/T"
+    assert json.loads(row_text(row)) == {name: value for name, value in row.items() if value is not None} | {"day": str(row["day"])}
     assert join.dropped == {}
 
 
