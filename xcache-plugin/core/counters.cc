@@ -111,6 +111,14 @@ std::string Counters::Text(const Gauges& gauges) const {
   page.Sample("", gauges.datasets);
   page.Family("smartcache_history_bytes", "gauge", "Memory in use by the history.");
   page.Sample("", gauges.history_bytes);
+  page.Family("smartcache_history_forgotten_total", "counter", "Entries of the history that others had to make room for, since the start.");
+  page.Sample(Label("kind", "file"), gauges.forgotten_files);
+  page.Sample(Label("kind", "dataset"), gauges.forgotten_datasets);
+  page.Family("smartcache_breaker_open", "gauge",
+              "1: the endpoint is left alone until a probe is answered; no sample where no endpoint is asked.");
+  for (const Role role : {Role::kChampion, Role::kChallenger})
+    if (const auto open = gauges.breaker_open[static_cast<size_t>(role)])
+      page.Sample(Label("role", smartcache::Text(role)), uint64_t{*open});
   page.Family("smartcache_budget_charged_bytes_total", "counter", "Bytes that files cost which were admitted, where a budget is set.");
   page.Sample("", gauges.budget.charged_bytes);
   page.Family("smartcache_budget_level_bytes", "gauge",

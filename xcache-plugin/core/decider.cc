@@ -463,11 +463,15 @@ std::string Decider::CountersText() {
     gauges.side_table_datasets = table->datasets();
   }
   if (portfolio_) gauges.portfolio = portfolio_->state();
+  if (model_) gauges.breaker_open[static_cast<size_t>(Role::kChampion)] = model_->breaker_open();
+  if (challenger_model_) gauges.breaker_open[static_cast<size_t>(Role::kChallenger)] = challenger_model_->breaker_open();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     gauges.files = core_.history().files();
     gauges.datasets = core_.history().datasets();
     gauges.history_bytes = core_.history().memory_bytes();
+    gauges.forgotten_files = core_.history().forgotten_files();
+    gauges.forgotten_datasets = core_.history().forgotten_datasets();
   }
   return counters_.Text(gauges);
 }

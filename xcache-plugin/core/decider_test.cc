@@ -235,7 +235,7 @@ TEST_F(DeciderTest, TheEmbeddedCopyAnswersInPlaceOfTheEndpointAndSaysWhy) {
   for (const char* sample : {"{role=\"champion\",source=\"endpoint\",result=\"answered\"} 1\n",
                              "{role=\"champion\",source=\"endpoint\",result=\"invalid_reply\"} 2\n",
                              "{role=\"champion\",source=\"endpoint\",result=\"breaker_open\"} 2\n",
-                             "{role=\"champion\",source=\"embedded\",result=\"answered\"} 4\n"})
+                             "{role=\"champion\",source=\"embedded\",result=\"answered\"} 4\n", "breaker_open{role=\"champion\"} 1\n"})
     EXPECT_NE(page.find(sample), std::string::npos) << sample << page;
 }
 

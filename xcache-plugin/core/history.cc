@@ -156,7 +156,9 @@ void History::Forget(Entry* entry) {
   while (*link != slot + 1) link = &At(*link - 1)->next_in_bucket;
   *link = entry->next_in_bucket;
   Unlink(entry);
-  --(entry->kind == Kind::kFile ? files_ : datasets_);
+  const bool file = entry->kind == Kind::kFile;
+  --(file ? files_ : datasets_);
+  ++(file ? forgotten_files_ : forgotten_datasets_);
   entry->kind = Kind::kFree;
   free_ = slot;
 }

@@ -70,6 +70,8 @@ TEST(History, OfTheEightOldestTheLeastUsefulGoes) {
   const auto there = [&](uint64_t i) { return history.Find(Key(i), i % 2 ? Kind::kDataset : Kind::kFile) != nullptr; };
   history.Insert(Key(key++), Kind::kFile, kT0);
   EXPECT_FALSE(there(2));
+  EXPECT_EQ(history.forgotten_files(), 1u);
+  EXPECT_EQ(history.forgotten_datasets(), 0u);
   for (const uint64_t i : {0, 1, 3, 4, 5, 6, 7}) EXPECT_TRUE(there(i)) << i;
   // The other seven have moved to the newest end: all that were opened once go before them.
   uint64_t once = history.files() + history.datasets() - 8;

@@ -61,7 +61,9 @@ class Counters {
     std::string challenger{};
     int64_t side_table_until_us = -1;  // of the side table in use; -1: there is none
     uint64_t side_table_datasets = 0;
-    std::optional<FilePortfolio::State> portfolio{};  // none: there is none
+    uint64_t forgotten_files = 0, forgotten_datasets = 0;
+    std::array<std::optional<bool>, kRoles> breaker_open{};  // by role; none: no endpoint is asked for it
+    std::optional<FilePortfolio::State> portfolio{};         // none: there is none
   };
   std::string Text(const Gauges& gauges) const;
 

@@ -52,6 +52,7 @@ class EndpointModel : public Model {
   // One request, one deadline, and one answer or reason for all.
   void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept override;
   size_t rows_at_once() const noexcept override;
+  std::optional<bool> breaker_open() const noexcept override { return !breaker_.Allow(); }
   Warmth Warm(const Bundle& bundle, Finding* finding) override;
   void Forget() noexcept override;
 

@@ -26,6 +26,7 @@ class EndpointWithCopy : public Model {
   void Predict(const Bundle& bundle, const float* features, Clock::time_point began, Prediction* out) noexcept override;
   void PredictRows(const Bundle& bundle, const std::vector<const float*>& rows, Prediction* out) noexcept override;
   size_t rows_at_once() const noexcept override { return endpoint_->rows_at_once(); }
+  std::optional<bool> breaker_open() const noexcept override { return endpoint_->breaker_open(); }
   Warmth Warm(const Bundle& bundle, Finding* finding) override;
   void Forget() noexcept override { endpoint_->Forget(); }
 

@@ -110,6 +110,9 @@ class History {
 
   uint64_t files() const { return files_; }
   uint64_t datasets() const { return datasets_; }
+  // Entries that others had to make room for, since the beginning.
+  uint64_t forgotten_files() const { return forgotten_files_; }
+  uint64_t forgotten_datasets() const { return forgotten_datasets_; }
   uint32_t capacity() const { return sizes_.capacity; }
   // Touches so far.
   uint64_t stamp() const { return stamp_; }
@@ -164,7 +167,7 @@ class History {
   uint32_t free_ = kNone;            // a slot that was given back
   uint32_t newest_ = kNone, oldest_ = kNone;
   uint64_t stamp_ = 0;
-  uint64_t files_ = 0, datasets_ = 0;
+  uint64_t files_ = 0, datasets_ = 0, forgotten_files_ = 0, forgotten_datasets_ = 0;
 
   struct Snapshot {
     bool active = false, lost = false;

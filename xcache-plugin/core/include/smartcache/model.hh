@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Model {
   // How many of them one thread had better ask for together, as they cost hardly more than one does, or less than another thread; 1 where
   // each is waited for. May change at any time.
   virtual size_t rows_at_once() const noexcept { return 1; }
+
+  // Whether its endpoint is left alone for now; none: there is no endpoint.
+  virtual std::optional<bool> breaker_open() const noexcept { return std::nullopt; }
 
   // Whether this bundle may answer from now on: kReady after its golden rows came back as they should; kUsable where the embedded copy is
   // ready and the endpoint is not (ask again: until then it is left alone); kLater where nobody could say (ask again); kWrong where the
