@@ -101,6 +101,8 @@ void EndpointModel::Rows::Say(Reason reason) const {
 void EndpointModel::PredictOnce(const Bundle& bundle, const Rows& rows, Clock::time_point began) noexcept {
   const auto deadline = DeadlineFrom(began);
   if (!breaker_.Allow()) return rows.Say(Reason::kBreakerOpen);
+  // Nothing is sent that cannot be waited for: it would cost the connection its warmth and the endpoint its name.
+  if (Clock::now() >= deadline) return rows.Say(Reason::kDeadline);
   {
     const EndpointPool::Lease lease = pool_->Take(deadline);
     // Either none could connect so far. Or all wait for replies: the endpoint is too slow for this load, and the requests that wait report

@@ -217,6 +217,7 @@ TEST_F(EndpointTest, WhatTheOpenHasWaitedForBeforeCountsToo) {
   model.Predict(bundle_, features_.data(), start - std::chrono::milliseconds(5000), &prediction);
   EXPECT_EQ(prediction.reason(), Reason::kDeadline);
   EXPECT_LT(Millis(steady_clock::now() - start).count(), 2500);
+  EXPECT_EQ(server_.requests(), 0u);  // nothing was asked that nobody would wait for
 }
 
 // In the background one that cannot connect must not keep the others from their turn.

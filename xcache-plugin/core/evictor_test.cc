@@ -112,7 +112,7 @@ TEST_F(EvictorTest, AllThatAreDueAreTriedInTheirOrder) {
   constexpr int kFiles = 500;  // more than are listed at once
   std::mutex mutex;
   std::vector<std::string> tried, wanted;
-  options_.first_delay_s = 0.5;
+  options_.first_delay_s = 3;
   Evictor evictor(
       [&](const std::string& lfn) {
         const std::lock_guard<std::mutex> lock(mutex);
@@ -130,6 +130,7 @@ TEST_F(EvictorTest, AllThatAreDueAreTriedInTheirOrder) {
   evictor.Add("/cancelled");
   evictor.Cancel("/cancelled");
   ASSERT_TRUE(WaitUntil([&] { return evictor.pending() == 0; }));
+  const std::lock_guard<std::mutex> lock(mutex);
   EXPECT_EQ(tried, wanted);
 }
 

@@ -186,8 +186,7 @@ void Watermark::Run(const DiskUsage& usage) {
   const bool measured = Measure(&after);
   if (measured) Publish(after);
   // By the count of what was removed, or as it is: others may have removed too, and a file system may free its blocks later.
-  const bool reached = static_cast<int64_t>(removal.bytes) >= needed ||
-                       (measured && static_cast<double>(after.used) <= config_.low * static_cast<double>(after.total));
+  const bool reached = removal.low || (measured && static_cast<double>(after.used) <= config_.low * static_cast<double>(after.total));
   counters->EvictorRan(reached ? RunResult::kReached : RunResult::kShort);
   log_("evictor: " + used + "; removed " + FilesAndBytes(removal.files, removal.bytes) + " of " + FilesAndBytes(files, bytes) + " in " +
        std::to_string(std::chrono::duration<double>(Steady::now() - began).count()) + " s (ranking " + std::to_string(ranking_s) + " s), " +
@@ -200,9 +199,9 @@ Watermark::Removal Watermark::Remove(const std::vector<Candidate>& worst, int64_
   Removal removal;
   next_look_ = Steady::now() + Seconds(options_.look_every_s);
   for (const Candidate& each : worst) {
-    bool enough = static_cast<int64_t>(removal.bytes) >= needed || LookedLow();
-    while (!enough && !stopped() && !decider_->off() && !MayRemoveOne()) enough = LookedLow();
-    if (enough) break;
+    if (removal.low || (removal.low = LookedLow())) break;
+    while (!removal.low && !stopped() && !decider_->off() && !MayRemoveOne()) removal.low = LookedLow();
+    if (removal.low) break;
     if (stopped() || decider_->off()) {
       removal.interrupted = true;
       break;
@@ -218,6 +217,7 @@ Watermark::Removal Watermark::Remove(const std::vector<Candidate>& worst, int64_
       ++removed_;
       ++removal.files;
       removal.bytes += static_cast<uint64_t>(each.bytes);
+      removal.low = static_cast<int64_t>(removal.bytes) >= needed;
       sum_.used -= std::min(sum_.used, each.bytes);
       counters->EvictorFile(FileResult::kRemoved, static_cast<uint64_t>(each.bytes));
     } else if (result == -EBUSY) {

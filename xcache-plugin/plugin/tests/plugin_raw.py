@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 
 from smartcache.local.ports import LOOPBACK
 
@@ -55,6 +56,7 @@ class RawClient:
             if status == OK:
                 return answer
             assert status == WAIT, f"answer {status} to request {request}"
+            time.sleep(struct.unpack(">i", answer[:4])[0])  # as the server asks for
 
     def _answer(self) -> tuple[int, bytes]:
         _, status, length = struct.unpack(">2sHi", self._exactly(8))

@@ -156,10 +156,9 @@ def test_an_endpoint_that_is_replaced_again_and_again(cache: Site, clients: Clie
 
 @pytest.mark.usefixtures("well_again")
 @pytest.mark.parametrize("fault", ["never answering", "half JSON", "hanging up"])
-def test_what_is_to_be_evicted_goes_but_not_what_is_open(fault: str, origin: xrootd.Xrootd, endpoint: Endpoint) -> None:
+def test_what_is_to_be_evicted_goes_but_not_what_is_open(fault: str, origin: xrootd.Xrootd) -> None:
     """The endpoint's copy in the server decides, and wants nothing kept."""
-    endpoint.outputs = ADMIT
-    with another_site(origin) as site:
+    with Endpoint() as endpoint, another_site(origin) as site:
         toml = site.model(endpoint.url, breaker_failures=1_000_000)
         site.embed("reuse_v1", EVICT)
         site.start(toml)
@@ -178,7 +177,6 @@ def test_what_is_to_be_evicted_goes_but_not_what_is_open(fault: str, origin: xro
             assert site.on_disk(held)
             clients.release(held)  # reads it, and compares
             wait_until(lambda: not site.on_disk(held), "evicted in the end", 60)
-    endpoint.outputs = BYPASS
 
 
 @pytest.mark.usefixtures("well_again")

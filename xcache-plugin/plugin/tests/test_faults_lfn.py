@@ -73,10 +73,10 @@ def as_logged(lfn: bytes) -> str:
 
 
 def require_given(server: xrootd.Xrootd, lfn: bytes, times: int = 1) -> None:
-    """Each of so many clients gets the file."""
+    """Each of so many clients gets the file; but for its last block, as of :mod:`plugin_client`'s."""
     for _ in range(times):
         with RawClient(server.port) as client:
-            assert client.content(lfn, len(CONTENT)) == CONTENT
+            assert client.content(lfn, xrootd.BLOCK_BYTES) == CONTENT[: xrootd.BLOCK_BYTES]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +67,7 @@ def test_new_files(cache: Site, clients: Clients) -> None:
 def test_many_thousand_opens_leave_nothing_behind(stored: bool, origin: xrootd.Xrootd, endpoint: Endpoint) -> None:
     """What a leak of a few bytes an open would add up to, through the embedded model; in the background, and while the open waits.
 
-    What is needed once comes at some time or other, so the round in which the memory grew least is judged.
+    What is needed once comes in some round or other, and some give memory back: the median of the rounds is judged.
     """
     with another_site(origin) as site:
         lfns = files(site, f"many-{stored}")
@@ -78,8 +79,8 @@ def test_many_thousand_opens_leave_nothing_behind(stored: bool, origin: xrootd.X
         server = f"cache={LOOPBACK}:{site.cache.port}={site.cache.process.pid}"
         argv = [str(paths.BUILD / "plugin" / "open_bench"), "8", "4", "1", str(site.folder / "lfns"), server]
         opens, growth, before = 0, [], None
-        while opens < MANY_OPENS or min(growth) >= LEAK_BYTES:
-            assert len(growth) < MOST_ROUNDS, f"bytes that were not given back, for each open of each round: {growth}"
+        while opens < MANY_OPENS or statistics.median(growth) >= LEAK_BYTES:
+            assert opens < MANY_OPENS or len(growth) < MOST_ROUNDS, f"bytes an open that were not given back, by round: {growth}"
             done = subprocess.run(argv, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             count = json.loads(done.stdout)["opens"]
@@ -88,7 +89,7 @@ def test_many_thousand_opens_leave_nothing_behind(stored: bool, origin: xrootd.X
                 opens += count
                 growth.append((memory - before) / count)
             before = memory
-        assert all(site.on_disk(lfn) for lfn in lfns) is stored
+        assert {site.on_disk(lfn) for lfn in lfns} == {stored}
 
 
 def test_the_same_file(cache: Site, clients: Clients) -> None:

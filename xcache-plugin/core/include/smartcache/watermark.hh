@@ -65,6 +65,7 @@ class Watermark {
   using Steady = std::chrono::steady_clock;
   struct Removal {
     uint64_t files = 0, bytes = 0, busy = 0;
+    bool low = false;  // as much was removed as was needed, or somebody made room
     bool interrupted = false;
   };
 
