@@ -29,13 +29,13 @@ class Calls(Generic[Answer]):
         self.begun: Future[Answer] | None = None
 
     def submit(self, what: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """Have ``what`` called; one that has not begun can be cancelled."""
+        """Have ``what`` called; one that has not begun can be cancelled. Raises RuntimeError where the system gives no thread."""
         future: Future[Answer] = Future()
         with self._lock:
-            self._waiting.append((future, what, arguments))
             if not self._running:
+                threading.Thread(target=self._run, name="calls", daemon=True).start()  # begins where the lock is free
                 self._running = True
-                threading.Thread(target=self._run, name="calls", daemon=True).start()
+            self._waiting.append((future, what, arguments))
         return future
 
     def _run(self) -> None:

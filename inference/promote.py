@@ -119,7 +119,7 @@ def _judge(
     progress: replay.Progress,
 ) -> _Judged:
     """What the gates say of ``version``, compared with ``previous``. ``fleet`` None: no endpoint is asked."""
-    with tempfile.TemporaryDirectory(prefix="smartcache-promote-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="smartcache-promote-", ignore_cleanup_errors=True) as scratch:
         try:
             folder = registry.download_bundle(version, _made(Path(scratch) / "candidate"))
         except BundleGone as error:

@@ -242,7 +242,7 @@ class Registry:
         with translated(self.uri):
             if path not in {each.path for each in self._ask(self._client.list_artifacts, run_id)}:
                 return None
-            return Path(self._ask(self._client.download_artifacts, run_id, path, str(folder))).read_text()
+            return Path(self._ask(self._client.download_artifacts, run_id, path, str(folder), within_s=DOWNLOAD_S)).read_text()
 
     def parameters(self, run_id: str) -> dict[str, str]:
         """The parameters that a run has logged."""
@@ -264,7 +264,10 @@ class Registry:
         most_s = within_s or _TIMEOUTS * float(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"])
         if len(self._given_up) >= _GIVEN_UP:
             raise RegistryAbsent(f"MLflow at {self.uri} cannot be reached: {_GIVEN_UP} calls were given up and have not ended")
-        call = Calls[Answer]().submit(partial(what, *arguments, **options))
+        try:
+            call = Calls[Answer]().submit(partial(what, *arguments, **options))
+        except RuntimeError as error:
+            raise RegistryAbsent(f"MLflow at {self.uri} cannot be asked: {error}") from error
         given_up = True
         try:
             wait_until([call], time.monotonic() + most_s, waiting)

@@ -316,7 +316,7 @@ class Fleet:
 
     def withdraw(self, name: str) -> None:
         """Delete a version where this host has uploaded it and it does not serve; what cannot be deleted now is left to :meth:`discard`."""
-        self._each(lambda member: member.withdraw(name), EndpointAway, _not_away)
+        self._each(lambda member: member.withdraw(name), EndpointAway)
 
     def discard(self, kept: set[str]) -> list[str]:
         """Delete what this host has uploaded and does not keep, where the endpoint is not known to be away; returns what is in the way."""
@@ -392,7 +392,8 @@ class Fleet:
 
         chosen = {number: member for number, member in enumerate(self.members) if who(member)}
         asked = {number: member.calls.submit(one, member) for number, member in chosen.items() if not member.hangs()}
-        wait_until(asked.values(), time.monotonic() + within_s, self.waiting)
+        # Nobody who asks a slow registry, say, is to make a roll-back longer.
+        wait_until(asked.values(), time.monotonic() + within_s, self.waiting if within_s > ROLL_BACK_S else lambda: None)
         errors: dict[int, ServingError] = {}
         for number, member in chosen.items():
             future = asked.get(number)

@@ -37,7 +37,7 @@ from .install import BundleDir, InstallError, digest
 from .known import Known
 from .lookout import Lookout
 from .pause import Pause, Pauses
-from .registry import BundleGone, Registry, RegistryAbsent, RegistryError, Version
+from .registry import BundleGone, GivenUp, Registry, RegistryAbsent, RegistryError, Version
 from .rollout import Fleet
 from .serving import EndpointAway, ServingError
 from .uploads import Uploads
@@ -142,6 +142,9 @@ class Watch:
             self._overtaken = True
             _add(troubles, self._said)  # whether that is over, is not known
         except Stopped:
+            if line:
+                self.say(line)
+            self._known.note(self.bundles_, self.bundles_.current(), self._said, self.fleet.members, self.config.challenger)
             self._report()
             return False
         except (Refused, OSError) as error:
@@ -281,6 +284,9 @@ class Watch:
                 raise Refused(said)
             try:
                 brought = self._bring(champion, name, back=back)
+            except GivenUp as error:  # nobody is to wait so long in each round
+                self._pause.failed(self._key_now(champion), str(error))
+                raise
             except (EndpointAway, RegistryAbsent):
                 raise  # they are waited for, and asked little meanwhile
             except (RegistryError, ServingError, BundleError, InstallError, Refused, GateError, OSError) as error:

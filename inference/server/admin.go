@@ -110,6 +110,7 @@ func (s *server) upload(w http.ResponseWriter, r *http.Request) *failure {
 		return take(ctx, s.uploads, "too many uploads are under way: try again")
 	})
 	if failed != nil {
+		w.Header().Set("Connection", "close") // its body is not read
 		return failed
 	}
 	defer free()

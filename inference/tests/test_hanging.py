@@ -146,6 +146,7 @@ def test_it_holds_up_no_stop(site, publish, said, path):
 @pytest.fixture
 def waits(server, fakes, registry, said, tmp_path, monkeypatch):
     """A watcher of two endpoints, the second of which may hang; ``waits.vain``: what was waited for there in vain."""
+    monkeypatch.setattr("smartcache.inference.serving.ANSWER_TIMEOUT_S", LONG_S)
     with fakes.serve() as (fake, url), Endpoint(url, timeout_s=LONG_S) as endpoint:
         folder = BundleDir(tmp_path / "bundles", "reuse")
         watch = Watch(registry, folder, Fleet([server.endpoint, endpoint], wait_s=0), site_config(), HASH, said.append)

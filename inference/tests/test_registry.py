@@ -47,7 +47,7 @@ def test_an_answer_that_is_never_whole_is_none(registry, monkeypatch):
 def test_calls_that_were_given_up_are_bounded(registry, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "0.01")
     monkeypatch.setattr("smartcache.inference.registry._GIVEN_UP", 3)
-    for _ in range(3):
+    while len(registry._given_up) < 3:  # one whose thread is late is cancelled
         with pytest.raises(RegistryAbsent, match="in full within"):
             registry.get(1)
     with pytest.raises(RegistryAbsent, match="3 calls were given up and have not ended"):

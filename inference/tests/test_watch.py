@@ -10,7 +10,7 @@ from smartcache.inference import replay
 from smartcache.inference.gates import Gate
 from smartcache.inference.install import BundleDir, InstallError
 from smartcache.inference.pause import Pause
-from smartcache.inference.registry import RegistryAbsent, RegistryError
+from smartcache.inference.registry import GivenUp, RegistryAbsent, RegistryError
 from smartcache.inference.rollout import Fleet
 from smartcache.inference.serving import Endpoint
 from smartcache.inference.tests.fakes import METRICS, site_config
@@ -661,6 +661,23 @@ def test_foreign_folders_are_left_alone(watch, publish):
         publish()
         watch.round()
     assert {"other_v1", "reuse_v1_backup", "notes"} <= {path.name for path in watch.bundles_.folder.iterdir()}
+
+
+def test_a_download_that_never_ends_is_begun_ever_more_rarely(watch, publish, registry, monkeypatch):
+    """Each holds up a round, and the endpoints, for as long as anybody waits."""
+    now, begun = [1000.0], []
+    watch._pause = Pause(5.0, 60.0, clock=lambda: now[0])
+
+    def trickles(*_):
+        begun.append(now[0] - 1000.0)
+        raise GivenUp("MLflow cannot be reached: it has not answered in full")
+
+    publish()
+    monkeypatch.setattr(registry, "download_bundle", trickles)
+    for second in range(40):
+        now[0] = 1000.0 + second
+        assert not watch.round()
+    assert begun == [0, 5, 15, 35]
 
 
 def test_token_is_sent(watch, publish, server, said):
